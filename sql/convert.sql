@@ -1,132 +1,14 @@
--- snowflake_convert() makes snowflake_nextval() the default of an existing key, snowflake_convert_tables() and
--- snowflake_convert_schema() those of a set. All three execute one plan, which rewrites each table once.
+-- snowflake_convert() and snowflake_convert_schema() return a script that gives existing keys snowflake IDs from now on, and
+-- one that brings the old keys back. Each script is comments and one DO, which is atomic in every tool.
 
--- The statements of a conversion that passed the checks, in the order of their execution.
-CREATE FUNCTION snowflake_internal.snowflake_convert_plan(
-    keys snowflake_internal.snowflake_key[], keep_sequence boolean, locked oid[], new_default regprocedure
-) RETURNS SETOF snowflake_internal.snowflake_step
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_plan_readers(keys, false, true);
-
-    RETURN QUERY SELECT format('ALTER TABLE %s ALTER COLUMN %I DROP IDENTITY', s.relid, s.attname),
-        format('ACCESS EXCLUSIVE on %s', s.relid), false, NULL,
-        'drops its sequence, too; OVERRIDING USER VALUE then has no effect on the column' || CASE a.attidentity
-        WHEN 'a' THEN '; an INSERT that gives a value is no longer refused: GRANT INSERT on the other columns alone'
-        ELSE '' END
-    FROM snowflake_internal.snowflake_convert_sequences(keys) s
-    JOIN pg_attribute a ON a.attrelid = s.relid AND a.attname = s.attname
-    WHERE s.is_identity
-    ORDER BY array_position(locked, s.relid::oid), s.attname;
-
-    -- One statement per table rewrites it once. It also reaches what inherits from the table.
-    RETURN QUERY SELECT format('ALTER TABLE %s %s', w.relid, string_agg(
-            format('ALTER COLUMN %I TYPE bigint', w.attname), ', ' ORDER BY w.attnum)),
-        format('ACCESS EXCLUSIVE on %s', w.relid), true, snowflake_internal.snowflake_convert_size(w.relid), (
-            WITH RECURSIVE members (relid) AS (
-                SELECT w.relid::oid
-                UNION
-                SELECT i.inhrelid FROM members m JOIN pg_inherits i ON i.inhparent = m.relid
-            )
-            SELECT 'writes rows and indexes again, and checks foreign keys'
-                || coalesce('; published by ' || string_agg(DISTINCT quote_ident(p.pubname), ', ')
-                    || ': subscribers need the wider columns first', '')
-            FROM members m
-            JOIN pg_class c ON c.oid = m.relid
-            JOIN pg_namespace n ON n.oid = c.relnamespace
-            JOIN pg_publication_tables p ON p.schemaname = n.nspname AND p.tablename = c.relname
-        )
-    FROM (
-        SELECT DISTINCT k.relid, k.attnum, k.attname
-        FROM snowflake_internal.snowflake_convert_columns(keys) k
-        JOIN pg_attribute a ON a.attrelid = k.relid AND a.attnum = k.attnum AND a.attinhcount = 0
-        WHERE k.is_small
-    ) AS w
-    GROUP BY w.relid
-    ORDER BY array_position(locked, w.relid::oid);
-
-    -- PostgreSQL rebuilds these without their settings.
-    RETURN QUERY
-    WITH rebuilt AS MATERIALIZED (
-        SELECT DISTINCT d.classid, d.objid
-        FROM snowflake_internal.snowflake_convert_columns(keys) k
-        JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = k.relid AND d.refobjsubid = k.attnum
-        LEFT JOIN pg_class i ON d.classid = 'pg_class'::regclass AND i.oid = d.objid
-        WHERE k.is_small AND (d.classid = 'pg_statistic_ext'::regclass OR i.relkind IN ('i', 'I') AND NOT i.relispartition)
-    )
-    SELECT c.statement, format('%s on %s', CASE WHEN c.statement LIKE '% DEPENDS ON EXTENSION %' THEN 'ACCESS EXCLUSIVE'
-            ELSE 'SHARE UPDATE EXCLUSIVE' END, pg_describe_object(r.classid, r.objid, 0)), false, NULL,
-        'the change of type resets it'
-    FROM rebuilt r, LATERAL snowflake_internal.snowflake_convert_create(r.classid, r.objid, 0) c
-    WHERE c.n = 1 ORDER BY r.classid <> 'pg_statistic_ext'::regclass, c.statement COLLATE "C";
-
-    RETURN QUERY SELECT format('ANALYZE %s', string_agg(DISTINCT k.relid::text COLLATE "C", ', ')),
-        'SHARE UPDATE EXCLUSIVE on these tables', false, NULL,
-        'the change of type drops the statistics of a column, and autovacuum does not restore them'
-    FROM snowflake_internal.snowflake_convert_columns(keys) k WHERE k.is_small HAVING count(*) > 0;
-
-    RETURN QUERY
-    WITH checks AS MATERIALIZED (
-        SELECT m.key_relid, m.key_attname, string_agg(
-            c.definition, ', ' ORDER BY m.relid <> m.key_relid, m.relid::text, c.conname) AS definitions
-        FROM (SELECT key_relid, key_attname, relid, array_agg(attnum) AS attnums
-              FROM snowflake_internal.snowflake_convert_columns(keys) GROUP BY 1, 2, 3) AS m,
-        LATERAL (
-            SELECT n.conname, pg_get_constraintdef(n.oid)
-                || CASE WHEN m.relid = m.key_relid THEN '' ELSE ' of ' || m.relid::text END
-            FROM pg_constraint n
-            WHERE n.contype = 'c' AND n.conrelid = m.relid AND n.conkey && m.attnums AND n.coninhcount = 0
-            UNION
-            SELECT NULL, pg_describe_object(d.classid, d.objid, 0) FROM pg_depend d
-            WHERE d.classid = 'pg_policy'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjid = m.relid
-                AND d.refobjsubid = ANY (m.attnums)
-        ) AS c (conname, definition)
-        GROUP BY m.key_relid, m.key_attname
-    )
-    SELECT format('ALTER TABLE %s ALTER COLUMN %I SET DEFAULT %s', k.relid, k.attname, new_default),
-        format('ACCESS EXCLUSIVE on %s', k.relid), false, snowflake_internal.snowflake_convert_size(k.relid),
-        coalesce('the highest value is ' || k.highest, 'there is no value yet')
-        || coalesce('; new IDs must satisfy ' || c.definitions, '')
-        || coalesce('; sequence ' || s.seqrelid || ' stays, because it belongs to ' || s.relowner::regrole, '')
-    FROM unnest(keys) AS k
-    LEFT JOIN checks c ON c.key_relid = k.relid AND c.key_attname = k.attname
-    LEFT JOIN snowflake_internal.snowflake_convert_sequences(keys) s
-        ON s.relid = k.relid AND s.attname = k.attname AND s.stays
-    ORDER BY array_position(locked, k.relid::oid), k.attname;
-
-    RETURN QUERY SELECT
-        format(CASE WHEN keep_sequence THEN 'ALTER SEQUENCE %s OWNED BY NONE' ELSE 'DROP SEQUENCE %s' END, s.seqrelid),
-        format('ACCESS EXCLUSIVE on %s', s.seqrelid), false, NULL,
-        'lastval() and currval() no longer return the key: use RETURNING'
-    FROM snowflake_internal.snowflake_convert_sequences(keys) s
-    WHERE NOT s.is_identity AND NOT s.stays AND (s.is_owned OR NOT keep_sequence);
-
-    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_plan_readers(keys, false, false);
-END
-$$;
-
--- The size of a table with its indexes and the tables that inherit from it.
-CREATE FUNCTION snowflake_internal.snowflake_convert_size(relid regclass) RETURNS text
-    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    WITH RECURSIVE members (member) AS (
-        SELECT relid::oid
-        UNION
-        SELECT i.inhrelid FROM members m JOIN pg_inherits i ON i.inhparent = m.member
-    )
-    SELECT pg_size_pretty(sum(pg_total_relation_size(member))) FROM members
-$$;
-
--- A conversion, or its dry run. The report also names columns of the given tables that it does not change.
-CREATE FUNCTION snowflake_internal.snowflake_convert_keys(
-    caller text, keys snowflake_internal.snowflake_key[], dry_run boolean, keep_sequence boolean, tables oid[]
-) RETURNS TABLE (
-    step integer, kind text, object text, statement text, locks text, rewrites boolean, size text, note text, remedy text
-)
-    LANGUAGE plpgsql
+-- The statements that a script executes, in this order, after it has locked the tables; in part 0, other facts that must not
+-- have changed since.
+-- The way back has the old types, defaults and identities as they are now, so it is made before the conversion.
+CREATE FUNCTION snowflake_internal.snowflake_convert_statements(keys snowflake_internal.snowflake_key[], back boolean)
+    RETURNS TABLE (part integer, line bigint, statement text)
+    STABLE LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
-    -- Row-level security raises an error instead of hiding rows: the highest value must be that of all rows.
-    SET row_security = off
-    -- Names and literals are written and parsed in one way, regardless of the session's settings.
+    -- Names and literals are written in one way, regardless of the session's settings.
     SET quote_all_identifiers = off
     SET standard_conforming_strings = on
     SET datestyle = 'ISO'
@@ -138,152 +20,283 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_keys(
     -- The queries are long and their tables small: compiling them would take seconds while the locks are held.
     SET jit = off
 AS $$
+    WITH family AS MATERIALIZED (
+        SELECT k.*, a.attidentity, pg_get_expr(d.adbin, d.adrelid) AS expression
+        FROM snowflake_internal.snowflake_convert_columns(keys) k
+        JOIN pg_attribute a ON a.attrelid = k.relid AND a.attnum = k.attnum
+        LEFT JOIN pg_attrdef d ON d.oid = k.default_id AND k.is_key AND k.is_own
+    ), small AS MATERIALIZED (
+        SELECT DISTINCT f.relid, f.attnum, f.attname, f.type, f.is_local FROM family f WHERE f.is_small
+    ), dependents AS MATERIALIZED (
+        SELECT r.class, r.id, r.part, r.statement, row_number() OVER (
+            ORDER BY r.part, r.depth, r.name COLLATE "C", r.n, r.statement COLLATE "C") AS line
+        FROM snowflake_internal.snowflake_convert_dependents(keys, back) r
+    ), sequences AS MATERIALIZED (
+        SELECT f.relid, f.attname, f.attidentity, c.oid::regclass AS seq, q.*, q.seqincrement > 0 AS ascends, CASE
+            WHEN has_sequence_privilege(c.oid, 'USAGE') OR has_sequence_privilege(c.oid, 'SELECT')
+            THEN pg_sequence_last_value(c.oid) END AS last_value
+        FROM family f
+        JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjid = f.relid
+            AND d.refobjsubid = f.attnum
+        JOIN pg_class c ON c.oid = d.objid AND c.relkind = 'S'
+        JOIN pg_sequence q ON q.seqrelid = c.oid
+        WHERE f.is_key AND f.is_own AND d.deptype = CASE f.attidentity WHEN '' THEN 'a' ELSE 'i' END
+    ), lines (part, key, statement) AS (
+        SELECT 0, f.key_relid::text, concat_ws(' ', f.key_attname, f.relid, f.attname, f.type, f.attidentity, f.expression)
+        FROM family f
+        UNION ALL
+        SELECT 1, to_char(r.line, '0000000000'), r.statement FROM dependents r WHERE r.part < 0
+        UNION ALL
+        -- It also drops the sequence.
+        SELECT 2, f.relid::text, format('ALTER TABLE %s ALTER COLUMN %I DROP IDENTITY', f.relid, f.attname)
+        FROM family f WHERE f.is_key AND f.attidentity <> '' AND NOT back AND f.is_local
+        UNION ALL
+        -- One statement rewrites a table once, and what inherits from it.
+        SELECT 3, w.relid::text, format('ALTER TABLE %s %s', w.relid, string_agg(format('ALTER COLUMN %I TYPE %s', w.attname,
+            CASE WHEN back THEN w.type ELSE 'bigint'::regtype END), ', ' ORDER BY w.attnum))
+        FROM small w WHERE w.is_local GROUP BY w.relid
+        UNION ALL
+        -- PostgreSQL rebuilds these without their settings.
+        SELECT 4, '', c.statement
+        FROM (SELECT DISTINCT d.classid, d.objid FROM small w
+              JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = w.relid AND d.refobjsubid = w.attnum
+              LEFT JOIN pg_class i ON d.classid = 'pg_class'::regclass AND i.oid = d.objid
+              WHERE d.classid = 'pg_statistic_ext'::regclass OR i.relkind IN ('i', 'I') AND NOT i.relispartition) AS r,
+        LATERAL snowflake_internal.snowflake_convert_create(r.classid, r.objid, 0) c
+        WHERE c.n = 1 AND NOT EXISTS (SELECT FROM dependents d WHERE (d.class, d.id) = (r.classid, r.objid))
+        UNION ALL
+        SELECT 5, to_char(r.line, '0000000000'), r.statement FROM dependents r WHERE r.part > 0
+        UNION ALL
+        -- Children of a table with a key have its default, too, unless they have another one.
+        SELECT 7, (f.relid <> f.key_relid)::text || f.relid, format('ALTER TABLE %s%s ALTER COLUMN %I %s',
+            CASE WHEN f.relid = f.key_relid THEN '' ELSE 'ONLY ' END, f.relid, f.attname,
+            CASE WHEN NOT back THEN format('SET DEFAULT %s', snowflake_internal.snowflake_convert_default())
+                 ELSE coalesce('SET DEFAULT ' || f.expression, 'DROP DEFAULT') END)
+        FROM family f WHERE f.is_key AND (f.relid = f.key_relid OR back AND f.expression IS DISTINCT FROM (
+            SELECT o.expression FROM family o WHERE o.relid = f.key_relid AND o.attname = f.key_attname AND o.is_key LIMIT 1))
+        UNION ALL
+        SELECT 8, s.seq::text, CASE WHEN s.attidentity = '' THEN format('ALTER SEQUENCE %s OWNED BY %s', s.seq,
+                CASE WHEN back THEN format('%s.%I', s.relid, s.attname) ELSE 'NONE' END)
+            ELSE format('ALTER TABLE %s ALTER COLUMN %I ADD GENERATED %s AS IDENTITY (%s)', s.relid, s.attname,
+                CASE s.attidentity WHEN 'a' THEN 'ALWAYS' ELSE 'BY DEFAULT' END, concat_ws(' ', 'SEQUENCE NAME', s.seq,
+                'INCREMENT BY', s.seqincrement,
+                -- The bounds of the type are left out: it is bigint if a value exceeds the old type.
+                'MINVALUE ' || CASE WHEN CASE WHEN s.ascends THEN 1 ELSE b.lowest END <> s.seqmin THEN s.seqmin END,
+                'MAXVALUE ' || CASE WHEN CASE WHEN s.ascends THEN b.highest ELSE -1 END <> s.seqmax THEN s.seqmax END,
+                'START WITH', s.seqstart, 'CACHE', s.seqcache, CASE WHEN s.seqcycle THEN 'CYCLE' END)) END
+        FROM sequences s JOIN (VALUES
+            ('smallint'::regtype, -32768::bigint, 32767::bigint), ('integer', -2147483648, 2147483647),
+            ('bigint', -9223372036854775808, 9223372036854775807)) AS b (type, lowest, highest) ON b.type = s.seqtypid
+        WHERE s.attidentity = '' OR back
+        UNION ALL
+        SELECT 9, s.seq::text || ' ' || c.n, c.statement
+        FROM sequences s, LATERAL snowflake_internal.snowflake_convert_create('pg_class'::regclass, s.seqrelid, 0) c
+        WHERE s.attidentity <> '' AND back AND c.n > 0
+        UNION ALL
+        -- A sequence that stays goes on where it was. That of an identity is a new one: beyond all keys that are no IDs.
+        SELECT 9, s.seq::text, format('PERFORM setval(%L, least(greatest(v.last, %s), %s)) FROM (SELECT %s(%s, %s(%I)) AS last '
+            'FROM %s WHERE %7$I < %9$s) AS v WHERE v.last %s %s', s.seq, s.seqmin, s.seqmax,
+            CASE WHEN s.ascends THEN 'greatest' ELSE 'least' END, coalesce(s.last_value::text, 'NULL'),
+            CASE WHEN s.ascends THEN 'max' ELSE 'min' END, s.attname, s.relid, snowflake_internal.snowflake_convert_now(),
+            CASE WHEN s.ascends THEN '>=' ELSE '<=' END, coalesce(s.last_value, s.seqstart))
+        FROM sequences s WHERE s.attidentity <> '' AND back
+        UNION ALL
+        -- The change of a type drops the statistics of the column, and autovacuum does not restore them.
+        SELECT 6, '', format('ANALYZE %s', string_agg(DISTINCT a.relid::text COLLATE "C", ', '))
+        FROM (SELECT w.relid FROM small w UNION SELECT d.id::regclass FROM dependents d JOIN pg_class c ON c.oid = d.id AND c.relkind = 'm')
+            AS a (relid) HAVING count(*) > 0
+    )
+    SELECT l.part, row_number() OVER (ORDER BY l.part, l.key COLLATE "C", l.statement COLLATE "C"), l.statement
+    FROM lines l ORDER BY 1, 2
+$$;
+
+CREATE FUNCTION snowflake_internal.snowflake_convert_hash(keys snowflake_internal.snowflake_key[]) RETURNS text
+    STABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT md5(string_agg(s.statement, E'\n' ORDER BY s.line))
+    FROM snowflake_internal.snowflake_convert_statements(keys, false) s
+$$;
+
+-- A script calls it once it has locked the tables: what it was made from may have changed since.
+CREATE FUNCTION snowflake_internal.snowflake_convert_check(tables regclass[], columns name[], hash text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
-    new_default regprocedure;
-    locked      oid[];
-    new_id      bigint;
-    lowest      bigint;
-    obstacles   snowflake_internal.snowflake_refusal[];
-    plan        snowflake_internal.snowflake_step[] := '{}';
-    left_out    snowflake_internal.snowflake_row[];
-    report      snowflake_internal.snowflake_row[];
+    highest bigint;
 BEGIN
-    PERFORM snowflake_internal.snowflake_refuse(ARRAY(
-        SELECT r FROM snowflake_internal.snowflake_convert_check_call(
-            caller, CASE WHEN num_nulls(dry_run, keep_sequence) = 0 THEN keys END) r));
-    new_default := '@extschema@.snowflake_nextval()'::regprocedure;
-    locked := snowflake_internal.snowflake_convert_lock(keys, dry_run, true);
-    obstacles := ARRAY(
-        SELECT r FROM snowflake_internal.snowflake_convert_check_columns(keys) r
-        UNION ALL
-        SELECT r FROM snowflake_internal.snowflake_convert_check_plans(keys) r);
-    -- The columns of the call must exist, with a type that can be read.
-    PERFORM snowflake_internal.snowflake_refuse(ARRAY(
-        SELECT r FROM unnest(obstacles) r WHERE r.code = ANY ('{42703,42809,42P16}')));
-    left_out := ARRAY(
-        SELECT r FROM snowflake_internal.snowflake_convert_left_out(
-            keys, ARRAY(SELECT unnest(tables) UNION SELECT unnest(locked))) r);
-    keys := ARRAY(
-        SELECT k FROM unnest(keys) k
-        WHERE NOT EXISTS (SELECT FROM unnest(obstacles) o WHERE o.unread = k.relid));
-    obstacles := obstacles || ARRAY(
-        SELECT r FROM snowflake_internal.snowflake_convert_check_keys(keys, keep_sequence, new_default) r
-        UNION ALL
-        SELECT r FROM snowflake_internal.snowflake_convert_check_widening(keys) r
-        UNION ALL
-        SELECT r FROM snowflake_internal.snowflake_convert_check_views(keys) r);
-    PERFORM snowflake_internal.snowflake_refuse(ARRAY(
-        SELECT o FROM unnest(obstacles) o WHERE o.code = ANY ('{42501,42P10}') ORDER BY o.code <> '42501'));
-    keys := snowflake_internal.snowflake_convert_left(keys, false, locked, new_default);
-    IF keys <> '{}' THEN
-        -- On a server that generates no IDs, this call raises its error.
-        new_id := @extschema@.snowflake_nextval();
-        lowest := @extschema@.snowflake_min(clock_timestamp());
-        obstacles := obstacles || ARRAY(
-            SELECT r FROM snowflake_internal.snowflake_convert_check_values(keys, new_id, lowest) r
-            UNION ALL
-            SELECT r FROM snowflake_internal.snowflake_convert_check_expressions(keys, new_id) r);
-        plan := ARRAY(SELECT p FROM snowflake_internal.snowflake_convert_plan(keys, keep_sequence, locked, new_default) p);
-    END IF;
-    IF NOT dry_run THEN
-        PERFORM snowflake_internal.snowflake_refuse(ARRAY(SELECT o FROM unnest(obstacles) o WHERE o.code <> '01000'));
-    END IF;
-
-    -- Before the plan is executed, which changes what these look at.
-    report := ARRAY(SELECT r FROM snowflake_internal.snowflake_convert_script(keys) r);
-    report := ARRAY(
-        SELECT (CASE o.code WHEN '01000' THEN 'check' ELSE 'obstacle' END, o.object, NULL, NULL, NULL, NULL,
-            o.message || ': ' || o.detail, o.hint)::snowflake_internal.snowflake_row
-        FROM unnest(obstacles) o
-    ) || report || left_out || ARRAY(
-        SELECT r FROM snowflake_internal.snowflake_convert_code(keys, keep_sequence) r
-        UNION ALL
-        SELECT r FROM snowflake_internal.snowflake_convert_back(keys, keep_sequence, report) r);
-    RETURN QUERY SELECT (row_number() OVER (ORDER BY p.part, r.ordinality))::integer,
-        r.kind, r.object, r.statement, r.locks, r.rewrites, r.size, r.note, r.remedy
-    FROM unnest(report || ARRAY(SELECT e FROM snowflake_internal.snowflake_convert_execute(plan, locked, dry_run, keys) e))
-        WITH ORDINALITY AS r,
-    LATERAL array_position('{obstacle,before,statement,after,check,left out,revert}', r.kind) AS p (part)
-    ORDER BY 1;
+    PERFORM snowflake_internal.snowflake_raise('25001', 'the script must run in a READ COMMITTED transaction',
+        format('This transaction is %s and may not see the newest rows.', upper(current_setting('transaction_isolation'))),
+        'Start the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.')
+    WHERE current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted');
+    PERFORM snowflake_internal.snowflake_raise('55006', 'the tables changed since the script was made',
+        'The columns, defaults or dependent objects of the tables are no longer those that the script was made for.',
+        'Make the script again.')
+    WHERE hash IS DISTINCT FROM snowflake_internal.snowflake_convert_hash(ARRAY(
+        SELECT (k.relid, k.attname)::snowflake_internal.snowflake_key FROM unnest(tables, columns) AS k (relid, attname)));
+    FOR i IN 1..cardinality(tables) LOOP
+        EXECUTE format('SELECT max(%I) FROM %s', columns[i], tables[i]) INTO highest;
+        PERFORM snowflake_internal.snowflake_raise(
+            '55000', format('column "%s" of table %s has values that are not lower than new IDs', columns[i], tables[i]),
+            format('The highest value is %s.', highest),
+            'If the values are IDs of another system, give this server its layout, tick and epoch and restart it, or choose '
+            'an earlier epoch. If they are IDs of this layout from a clock that was ahead, wait until that time has passed.')
+        WHERE highest >= snowflake_internal.snowflake_convert_lowest();
+    END LOOP;
 END
 $$;
 
-CREATE FUNCTION snowflake_convert(
-    table_name regclass, column_name name, dry_run boolean DEFAULT true, keep_sequence boolean DEFAULT false
-) RETURNS TABLE (
-    step integer, kind text, object text, statement text, locks text, rewrites boolean, size text, note text, remedy text
-)
-    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    SELECT * FROM snowflake_internal.snowflake_convert_keys(
-        'snowflake_convert', ARRAY[(table_name, column_name, NULL)::snowflake_internal.snowflake_key], dry_run, keep_sequence,
-        ARRAY[table_name]::oid[])
+-- The text as a literal with a dollar quote that it does not have.
+CREATE FUNCTION snowflake_internal.snowflake_convert_quote(body text) RETURNS text
+    IMMUTABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT q.quote || body || q.quote
+    FROM (
+        SELECT concat('$snowflake', 1 + max(coalesce(nullif(m[1], '')::numeric, 0)), '$')
+        FROM regexp_matches(body, '\$snowflake([0-9]*)', 'g') AS m
+    ) AS q (quote)
 $$;
 
--- A table without a serial or identity key may have been named by mistake: nothing shows that its key, if it has one, may
--- hold IDs.
-CREATE FUNCTION snowflake_convert_tables(
-    tables regclass[], dry_run boolean DEFAULT true, keep_sequence boolean DEFAULT false
-) RETURNS TABLE (
-    step integer, kind text, object text, statement text, locks text, rewrites boolean, size text, note text, remedy text
-)
-    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION snowflake_internal.snowflake_convert_script(
+    keys snowflake_internal.snowflake_key[], tables regclass[], back boolean
+) RETURNS text
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off SET jit = off AS $$
+#variable_conflict use_variable
 DECLARE
-    keys constant snowflake_internal.snowflake_key[] := CASE
-        WHEN NOT EXISTS (SELECT FROM unnest(tables) AS t WHERE t IS NULL)
-        THEN snowflake_internal.snowflake_convert_find(tables) END;
+    obstacles constant text[] := ARRAY(SELECT o FROM snowflake_internal.snowflake_convert_obstacles(keys) o WHERE NOT back);
+    locked    constant text := (
+        -- LOCK TABLE also locks what inherits from a table.
+        SELECT string_agg(l::text, ', ' ORDER BY l::text COLLATE "C") FROM snowflake_internal.snowflake_convert_locked(keys) l
+        WHERE NOT EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = l));
+    fits      constant text := (
+        SELECT string_agg(format('NOT EXISTS (SELECT FROM %s WHERE %I NOT BETWEEN %s)', k.relid, k.attname, CASE k.type
+            WHEN 'smallint'::regtype THEN '-32768 AND 32767' ELSE '-2147483648 AND 2147483647' END), E'\n        AND ')
+        FROM (SELECT DISTINCT c.relid, c.attname, c.type FROM snowflake_internal.snowflake_convert_columns(keys) c
+              WHERE back AND c.is_small AND c.is_local) AS k);
 BEGIN
-    PERFORM snowflake_internal.snowflake_raise(
-        '42P16', format('table %s has no serial or identity key', t),
-        'In a set, the keys are the serial and identity columns of primary keys; of unique indexes where there is no '
-        'primary key.', format('Leave it out, or convert it by the name of its key: snowflake_convert(%L, ...).', t))
-    FROM unnest(tables) AS t
-    WHERE keys IS NOT NULL AND NOT EXISTS (SELECT FROM unnest(keys) AS k WHERE k.relid = t);
-    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_keys(
-        'snowflake_convert_tables', keys, dry_run, keep_sequence, tables::oid[]);
+    RETURN (
+        WITH lines AS MATERIALIZED (
+            -- PL/pgSQL splits the body by the caller's standard_conforming_strings: no backslash may be in a plain literal.
+            SELECT s.part, s.line, CASE WHEN s.statement ~ '^CREATE (OR REPLACE )?(FUNCTION|PROCEDURE)|^(?!PERFORM).*\\'
+                THEN 'EXECUTE ' || snowflake_internal.snowflake_convert_quote(s.statement) ELSE s.statement END || ';' AS text
+            FROM snowflake_internal.snowflake_convert_statements(keys, back) s WHERE s.part > 0
+        ), notes AS MATERIALIZED (
+            SELECT n.* FROM snowflake_internal.snowflake_convert_notes(keys, tables) WITH ORDINALITY AS n (warns, note, n)
+            WHERE NOT back
+        ), comments (n, line, text) AS (
+            SELECT 1, 0, CASE WHEN back THEN 'Brings back old keys: ' ELSE 'Gives snowflake IDs from now on to these keys: ' END
+                || string_agg(format('%s.%I', k.relid, k.attname), ', ' ORDER BY k.n)
+            FROM unnest(keys) WITH ORDINALITY AS k (relid, attname, n)
+            UNION ALL
+            SELECT 2, 0, 'Locks until the transaction ends, also against readers: ' || locked
+            UNION ALL
+            SELECT 3, 0, 'Rewrites: ' || string_agg(format('%s (%s)', r.relid, (
+                SELECT pg_size_pretty(sum(pg_total_relation_size(m.id)))
+                FROM (SELECT r.relid UNION SELECT t.relid FROM pg_partition_tree(r.relid) t) AS m (id))),
+                ', ' ORDER BY r.relid::text COLLATE "C")
+            FROM (SELECT DISTINCT k.relid FROM snowflake_internal.snowflake_convert_columns(keys) k
+                  WHERE k.is_small AND k.is_local AND k.is_own) AS r HAVING count(*) > 0
+            UNION ALL
+            SELECT 4, o.n, 'OBSTACLE: ' || o.obstacle FROM unnest(obstacles) WITH ORDINALITY AS o (obstacle, n)
+            UNION ALL
+            SELECT 5, n.n, 'LOOK AT: ' || n.note FROM notes n
+        ), blocks (n, text) AS (
+            SELECT 1, format($block$#variable_conflict use_column
+DECLARE
+    setting_names  constant pg_catalog.text[] := '{search_path, role, row_security, check_function_bodies,
+        standard_conforming_strings, transform_null_equals, array_nulls, intervalstyle, xmloption, default_tablespace, lock_timeout}';
+    setting_values constant pg_catalog.text[] := ARRAY(
+        SELECT pg_catalog.current_setting(n) FROM pg_catalog.unnest(setting_names) AS n);
+BEGIN
+    SET LOCAL search_path = pg_catalog, pg_temp;
+    SET LOCAL ROLE %s;
+    SET LOCAL row_security = off;
+    SET LOCAL check_function_bodies = off;
+    SET LOCAL standard_conforming_strings = on;
+    SET LOCAL transform_null_equals = off;
+    SET LOCAL array_nulls = on;
+    SET LOCAL intervalstyle = 'postgres';
+    SET LOCAL xmloption = content;
+    SET LOCAL default_tablespace = '';$block$, c.relowner::regrole) FROM pg_class c WHERE c.oid = keys[1].relid
+            UNION ALL
+            SELECT 2, format(E'    RAISE EXCEPTION USING ERRCODE = ''55000'', MESSAGE = %L,\n        DETAIL = %L,\n        HINT = %L;',
+                'cannot convert the keys because of obstacles', array_to_string(obstacles, E'\n'),
+                'Remove the obstacles, and make the script again.')
+            WHERE obstacles <> '{}'
+            UNION ALL
+            SELECT 3, format(E'    PERFORM set_config(''lock_timeout'', ''5s'', true) WHERE current_setting(''lock_timeout'') = ''0'';\n'
+                             '    LOCK TABLE %s IN ACCESS EXCLUSIVE MODE;', locked)
+            UNION ALL
+            SELECT 4, format('    PERFORM snowflake_internal.snowflake_convert_check(%L, %L, %L);', array_agg(k.relid::text ORDER BY k.n),
+                array_agg(k.attname ORDER BY k.n), snowflake_internal.snowflake_convert_hash(keys))
+            FROM unnest(keys) WITH ORDINALITY AS k (relid, attname, n) HAVING NOT back
+            UNION ALL
+            SELECT 5, E'    -- Only while no value exceeds the old types.\n    IF ' || fits || ' THEN'
+            UNION ALL
+            SELECT 6, string_agg(CASE WHEN fits IS NULL THEN '    ' ELSE '        ' END || l.text, E'\n' ORDER BY l.line)
+            FROM lines l WHERE l.part <= 6
+            UNION ALL
+            SELECT 7, '    END IF;' WHERE fits IS NOT NULL
+            UNION ALL
+            SELECT 8, string_agg('    ' || l.text, E'\n' ORDER BY l.line) FROM lines l WHERE l.part > 6
+            UNION ALL
+            SELECT 9, string_agg(format('    RAISE WARNING USING MESSAGE = %L;', n.note), E'\n' ORDER BY n.n) FROM notes n WHERE n.warns
+            UNION ALL
+            SELECT 10, E'    PERFORM set_config(s.name, s.value, true) FROM unnest(setting_names, setting_values) AS s (name, value);\nEND'
+        )
+        SELECT concat(
+            (SELECT string_agg('-- ' || regexp_replace(c.text, '[\n\r]+', ' ', 'g') || E'\n', '' ORDER BY c.n, c.line)
+             FROM comments c WHERE c.text IS NOT NULL),
+            'DO ', snowflake_internal.snowflake_convert_quote(E'\n' || string_agg(b.text, E'\n' ORDER BY b.n) || E'\n'), E';\n')
+        FROM blocks b);
+END
+$$;
+
+CREATE FUNCTION snowflake_convert(VARIADIC tables regclass[]) RETURNS TABLE (script text, back text)
+    STABLE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    keys constant snowflake_internal.snowflake_key[] := snowflake_internal.snowflake_convert_find(tables, true);
+BEGIN
+    PERFORM snowflake_internal.snowflake_raise('22004', 'arguments of snowflake_convert must not be null',
+        'Each argument is a table.', 'Name tables that exist.')
+    WHERE tables IS NULL OR array_position(tables, NULL) > 0;
+    PERFORM snowflake_internal.snowflake_raise('42P16', format('table %s has no key to convert', t),
+        'A key is an identity, a column whose default calls nextval(), or a plain integer that alone is the primary key.',
+        format('Leave it out, or change a bigint column yourself: ALTER TABLE %s ALTER COLUMN ... SET DEFAULT %s.', t,
+               snowflake_internal.snowflake_convert_default()))
+    FROM unnest(tables) AS t WHERE NOT EXISTS (SELECT FROM unnest(keys) AS k WHERE k.relid = t);
+    RETURN QUERY SELECT snowflake_internal.snowflake_convert_script(keys, tables, false),
+        snowflake_internal.snowflake_convert_script(keys, tables, true) WHERE keys <> '{}';
 END
 $$;
 
 -- Each element of `exclude` is a LIKE pattern for names of tables.
-CREATE FUNCTION snowflake_convert_schema(
-    schema_name regnamespace, dry_run boolean DEFAULT true, keep_sequence boolean DEFAULT false, exclude text[] DEFAULT '{}'
-) RETURNS TABLE (
-    step integer, kind text, object text, statement text, locks text, rewrites boolean, size text, note text, remedy text
-)
-    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION snowflake_convert_schema(schema regnamespace, exclude text[] DEFAULT '{}') RETURNS TABLE (script text, back text)
+    STABLE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
-    tables constant regclass[] := snowflake_internal.snowflake_convert_relations(schema_name);
+    tables regclass[] := ARRAY(
+        SELECT c.oid::regclass FROM pg_class c
+        WHERE c.relnamespace = schema AND c.relkind IN ('r', 'p') AND NOT EXISTS (
+            SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e'));
+    keys   snowflake_internal.snowflake_key[];
 BEGIN
-    PERFORM snowflake_internal.snowflake_raise(
-        '22023', format('pattern "%s" of exclude must not end with a backslash', left(e.pattern, 64)),
-        'As in a pattern of LIKE, a backslash stands before the character that it escapes.',
-        'Remove the backslash, or write it twice if the names end with one.')
-    FROM unnest(exclude) AS e (pattern) WHERE e.pattern ~ '(^|[^\\])(\\\\)*\\$';
-    PERFORM snowflake_internal.snowflake_raise(
-        '42P01', format('schema %s has no table like "%s"', schema_name, left(e.pattern, 64)),
+    PERFORM snowflake_internal.snowflake_raise('22004', 'arguments of snowflake_convert_schema must not be null',
+        'They are a schema, and patterns of the tables that stay as they are.', 'Name a schema that exists.')
+    WHERE num_nulls(schema, exclude) > 0 OR array_position(exclude, NULL) > 0;
+    PERFORM snowflake_internal.snowflake_raise('42P01', format('schema %s has no table like "%s"', schema, left(e.pattern, 64)),
         'Each element of exclude is the name of a table of the schema, or a pattern of LIKE.',
         'Correct the name, or remove it from exclude.')
     FROM unnest(exclude) AS e (pattern)
-    WHERE num_nulls(schema_name, e.pattern) = 0 AND NOT EXISTS (
-        SELECT FROM pg_class c WHERE c.oid = ANY (tables) AND c.relkind IN ('r', 'p') AND c.relname LIKE e.pattern);
-    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_keys(
-        'snowflake_convert_schema', CASE WHEN num_nulls(schema_name, exclude) = 0
-            AND NOT EXISTS (SELECT FROM unnest(exclude) AS e (pattern) WHERE e.pattern IS NULL) THEN
-            snowflake_internal.snowflake_convert_find(ARRAY(
-                SELECT c.oid::regclass FROM pg_class c
-                WHERE c.oid = ANY (tables) AND NOT c.relname LIKE ANY (exclude))) END,
-        dry_run, keep_sequence, tables::oid[]);
+    WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = ANY (tables) AND c.relname LIKE e.pattern);
+    tables := ARRAY(SELECT c.oid FROM pg_class c WHERE c.oid = ANY (tables) AND NOT c.relname LIKE ANY (exclude));
+    keys := snowflake_internal.snowflake_convert_find(tables, false);
+    PERFORM snowflake_internal.snowflake_raise('42P16', format('schema %s has no key to convert', schema),
+        'A key is an identity, or a column whose default calls nextval(), in the primary key.',
+        'Name tables with other keys, as in snowflake_convert(''customers'').') WHERE keys = '{}';
+    RETURN QUERY SELECT snowflake_internal.snowflake_convert_script(keys, tables, false),
+        snowflake_internal.snowflake_convert_script(keys, tables, true);
 END
 $$;
 
-REVOKE ALL ON FUNCTION snowflake_convert(regclass, name, boolean, boolean),
-    snowflake_convert_tables(regclass[], boolean, boolean), snowflake_convert_schema(regnamespace, boolean, boolean, text[])
-    FROM PUBLIC;
-
-COMMENT ON FUNCTION snowflake_convert(regclass, name, boolean, boolean) IS
-    'gives a serial, identity or plain integer key a snowflake default, or in a dry run reports what that takes';
-COMMENT ON FUNCTION snowflake_convert_tables(regclass[], boolean, boolean) IS
-    'gives the serial and identity keys of tables snowflake defaults, or in a dry run reports what that takes';
-COMMENT ON FUNCTION snowflake_convert_schema(regnamespace, boolean, boolean, text[]) IS
-    'gives the serial and identity keys of a schema snowflake defaults, or in a dry run reports what that takes';
+COMMENT ON FUNCTION snowflake_convert(regclass[]) IS
+    'returns a script that gives the keys of tables snowflake IDs from now on, and one that brings the old keys back';
+COMMENT ON FUNCTION snowflake_convert_schema(regnamespace, text[]) IS
+    'returns a script that gives the keys of a schema snowflake IDs from now on, and one that brings the old keys back';

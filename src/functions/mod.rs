@@ -73,13 +73,19 @@ extension_sql_file!(
 extension_sql_file!(
     "../../sql/convert_keys.sql",
     name = "convert_keys",
-    requires = ["importing", snowflake_nextval]
+    requires = ["importing", snowflake_nextval, snowflake_min]
 );
-extension_sql_file!("../../sql/convert_checks.sql", name = "convert_checks", requires = ["convert_keys"]);
-extension_sql_file!("../../sql/convert_views.sql", name = "convert_views", requires = ["convert_checks"]);
-extension_sql_file!("../../sql/convert_report.sql", name = "convert_report", requires = ["convert_views"]);
+extension_sql_file!(
+    "../../sql/convert_dependents.sql",
+    name = "convert_dependents",
+    requires = ["convert_keys"]
+);
+extension_sql_file!(
+    "../../sql/convert_report.sql",
+    name = "convert_report",
+    requires = ["convert_dependents"]
+);
 extension_sql_file!("../../sql/convert.sql", name = "convert", requires = ["convert_report"]);
-extension_sql_file!("../../sql/revert.sql", name = "revert", requires = ["convert"]);
 extension_sql_file! {
     "../../sql/internal.sql",
     name = "internal_functions",

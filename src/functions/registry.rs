@@ -11,7 +11,7 @@ use snowflake_core::{Bits, Layout, Tick, Workers};
 extension_sql_file!(
     "../../sql/registry.sql",
     name = "registry",
-    requires = ["revert", snowflake_fleet_layout]
+    requires = ["convert", snowflake_fleet_layout]
 );
 extension_sql_file!("../../sql/registry_nodes.sql", name = "registry_nodes", requires = ["registry"]);
 

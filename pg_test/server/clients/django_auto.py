@@ -43,8 +43,10 @@ from django.db import migrations
 class Migration(migrations.Migration):
     dependencies = [("shop", "0001_initial")]
     operations = [
-        migrations.RunSQL("SELECT snowflake_convert('shop_order', 'id', dry_run => false)", migrations.RunSQL.noop),
-        migrations.RunSQL("SELECT snowflake_convert('shop_item', 'id', dry_run => false)", migrations.RunSQL.noop),
+        migrations.RunSQL(
+            "DO $$ BEGIN EXECUTE (SELECT script FROM snowflake_convert('shop_order', 'shop_item')); END $$",
+            migrations.RunSQL.noop,
+        ),
     ]
 """)
 call_command("migrate", verbosity=0)

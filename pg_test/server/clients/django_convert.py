@@ -81,7 +81,8 @@ if os.environ["STEP"] == "before":
     order.tags.add(Tag.objects.create(name="old"))
     exclude = r"ARRAY['auth\_%%', 'django\_%%']" if sys.argv[1] == "exclude" else "'{}'"
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT count(*) FROM snowflake_convert_schema('public', false, exclude => {exclude})", [])
+        call = f"SELECT script FROM snowflake_convert_schema('public', exclude => {exclude})"
+        cursor.execute(f"DO $$ BEGIN EXECUTE ({call}); END $$", [])
     sys.exit()
 
 

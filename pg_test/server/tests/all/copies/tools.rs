@@ -32,7 +32,7 @@ const SHOP: &str = "
     CREATE INDEX ON events (snowflake_timestamp(id));
     CREATE TABLE legacy (id bigserial PRIMARY KEY, what text);
     INSERT INTO legacy (what) SELECT 'old ' || i FROM generate_series(1, 100) AS i;
-    SELECT FROM snowflake_convert('legacy', 'id', dry_run => false);
+    DO $$ BEGIN EXECUTE (SELECT script FROM snowflake_convert('legacy')); END $$;
     CREATE VIEW readable AS SELECT (snowflake_decode(id)).*, customer FROM orders;
     CREATE MATERIALIZED VIEW days AS
         SELECT date_trunc('day', snowflake_timestamp(id)) AS day, count(*) FROM orders GROUP BY 1";

@@ -19,8 +19,8 @@ pub(super) const TABLES: &str = "
     CREATE TABLE filled (id bigint PRIMARY KEY DEFAULT snowflake_nextval());
     INSERT INTO filled DEFAULT VALUES";
 
-/// A call of each member of the extension outside its own schema; not of those of a registry, which only superusers may
-/// call. `schema` has the tables.
+/// A call of each member of the extension outside its own schema, except those that only superusers may call. `schema` has
+/// the tables.
 pub(super) fn calls(session: &mut Client, schema: &str) -> Vec<Call> {
     run(session, MEMBERS);
     let rows = session
@@ -30,7 +30,8 @@ pub(super) fn calls(session: &mut Client, schema: &str) -> Vec<Call> {
                  p.pronargdefaults::integer
              FROM members m JOIN pg_proc p ON m.classid = 'pg_proc'::regclass AND p.oid = m.objid
              WHERE p.pronamespace <> 'snowflake_internal'::regnamespace
-                 AND p.proname NOT LIKE 'snowflake\\_registry\\_%' ORDER BY p.oid::regprocedure::text COLLATE \"C\"",
+                 AND p.proname NOT LIKE 'snowflake\\_registry\\_%' AND p.proname <> 'snowflake_change_layout'
+             ORDER BY p.oid::regprocedure::text COLLATE \"C\"",
             &[],
         )
         .expect("the functions");
@@ -39,15 +40,12 @@ pub(super) fn calls(session: &mut Client, schema: &str) -> Vec<Call> {
         let (signature, name): (String, String) = (row.get(0), row.get(1));
         let (names, types): (Vec<String>, Vec<String>) = (row.get(4), row.get(5));
         let required = names.len() - row.get::<_, i32>(6) as usize;
-        let mut arguments: Vec<String> = names
+        let arguments: Vec<String> = names
             .iter()
             .zip(&types)
             .take(required)
             .map(|(of, type_)| value(&name, of, type_, schema))
             .collect();
-        if names.iter().any(|of| of == "dry_run") {
-            arguments.push("dry_run => false".to_owned());
-        }
         let sql = if row.get(3) {
             format!("CREATE TRIGGER guard BEFORE INSERT ON filled FOR EACH ROW EXECUTE FUNCTION {name}()")
         } else {
@@ -70,7 +68,7 @@ fn value(function: &str, name: &str, type_: &str, schema: &str) -> String {
         ("column_name", _) => "'id'".to_owned(),
         ("schema_name", _) => format!("'{schema}'"),
         (_, "regclass") => format!("'{table}'"),
-        (_, "regclass[]") => format!("'{{{table}}}'"),
+        (_, "regclass[]") => format!("VARIADIC '{{{table}}}'"),
         (_, "bigint") => "filled.id".to_owned(),
         // A worker that this server does not have.
         ("worker", "integer") => "900".to_owned(),

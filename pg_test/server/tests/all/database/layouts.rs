@@ -344,7 +344,7 @@ fn an_open_query_outlives_drop_extension_without_a_crash() {
         format!("SELECT snowflake_worker(n) {numbers}"),
         format!("SELECT (snowflake_decode(n)).worker_id {numbers}"),
         format!("SELECT (snowflake_nextval_range(2)).first {numbers}"),
-        format!("SELECT (snowflake_owner(n)).lane {numbers}"),
+        format!("SELECT snowflake_server(n) {numbers}"),
         format!("SELECT snowflake_to_base62(n) {numbers}"),
         format!("SELECT n {numbers} WHERE snowflake_between(n * 2, now() - interval '3 years', now())"),
         "SELECT snowflake_nextval_batch(10000)".to_owned(),

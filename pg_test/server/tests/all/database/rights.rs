@@ -1,5 +1,5 @@
 //! Rights that roles have on the extension's objects, from defaults and from grants. Who may call what is in
-//! `pg_test/regress/sql/rights.sql`, conversions in `convert/rights.rs`, settings in `generate/setting_rights.rs`.
+//! `pg_test/regress/sql/rights.sql`, conversions in `convert/hostile.rs`, settings in `generate/setting_rights.rs`.
 
 use super::calls::{Call, TABLES, calls};
 use super::planted_objects::MEMBERS;

@@ -130,7 +130,7 @@ fn the_example_for_django_works() {
 
 // ---- conversions ----
 
-/// A program of `pg_test/server/clients`, as the owner of its tables, who may convert them.
+/// A program of `pg_test/server/clients`, as the owner of its tables.
 #[track_caller]
 fn client_of_a_conversion(server: &Server, program: &str, argument: &str) -> Command {
     client(python_of("python"), server, program, argument)
@@ -151,7 +151,6 @@ fn django_migrates_after_a_conversion_that_excludes_its_own_tables() {
         ("all", "new user: False\nlog in: DatabaseError \nmigrate: DataError 22003\norder: (1, 2)\n"),
     ] {
         let server = server();
-        run(&mut server.connect(), "GRANT EXECUTE ON FUNCTION snowflake_convert_schema TO app");
         let mut program = client_of_a_conversion(&server, "django_convert.py", argument);
         let printed = checked(argument, &program.output().expect("it can be started"));
         assert_eq!(printed, expected, "{argument}");
@@ -161,7 +160,6 @@ fn django_migrates_after_a_conversion_that_excludes_its_own_tables() {
 #[test]
 fn django_keeps_its_own_keys_if_a_migration_converts_them() {
     let server = server();
-    run(&mut server.connect(), "GRANT EXECUTE ON FUNCTION snowflake_convert TO app");
     let mut program = client_of_a_conversion(&server, "django_auto.py", "");
     let printed = checked("django_auto.py", &program.output().expect("it can be started"));
     assert_eq!(printed, "bulk_create: 1000 1000\nsnowflakes: True\na join: 1000\n");
@@ -176,7 +174,7 @@ fn typeorm_drops_the_default_if_its_model_lacks_it() {
     run(
         &mut server.connect(),
         "CREATE TABLE orders (id serial PRIMARY KEY, customer text NOT NULL);
-         SELECT snowflake_convert('orders', 'id', dry_run => false); ALTER TABLE orders OWNER TO app",
+         DO $$ BEGIN EXECUTE (SELECT script FROM snowflake_convert('orders')); END $$; ALTER TABLE orders OWNER TO app",
     );
     for (argument, expected) in
         [("none", "ALTER TABLE \"orders\" ALTER COLUMN \"id\" DROP DEFAULT\n"), ("default", "")]
@@ -187,6 +185,18 @@ fn typeorm_drops_the_default_if_its_model_lacks_it() {
         let printed = checked(argument, &program.output().expect("it can be started"));
         assert_eq!(printed, expected, "{argument}");
     }
+}
+
+/// In the transaction of a migration, with a way back that the migration keeps.
+#[test]
+fn alembic_upgrades_and_downgrades_by_the_scripts() {
+    let server = server();
+    let mut program = client_of_a_conversion(&server, "alembic_convert.py", "songs");
+    let printed = checked("alembic", &program.output().expect("it can be started"));
+    assert_eq!(
+        printed,
+        "upgraded: bigint snowflake_nextval()\nfailed: bigint snowflake_nextval()\ndowngraded: integer nextval('songs_id_seq'::regclass)\n"
+    );
 }
 
 /// While a flush inserts its rows, the clock moves back further than IDs may run ahead: another worker goes on, below.
@@ -201,7 +211,7 @@ fn sqlalchemy_pairs_objects_with_their_ids_if_its_model_has_the_default() {
     run(
         &mut session,
         "CREATE TABLE songs (id serial PRIMARY KEY, name text); INSERT INTO songs (name) VALUES ('old');
-         SELECT snowflake_convert('songs', 'id', dry_run => false); GRANT ALL ON songs TO app;
+         DO $$ BEGIN EXECUTE (SELECT script FROM snowflake_convert('songs')); END $$; GRANT ALL ON songs TO app;
          CREATE FUNCTION wait_for_the_clock() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
              PERFORM pg_advisory_xact_lock(1);
              WHILE clock_timestamp() >= now() LOOP END LOOP;

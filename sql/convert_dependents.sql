@@ -1,52 +1,5 @@
--- The views of a conversion. PostgreSQL changes no column that a view reads, so these are dropped, and created again with
--- all that they had: definition, options, owner, rights, comments, defaults, triggers and rules.
-
--- The objects that read a column that is widened, or that read another of these: views, and functions that PostgreSQL has
--- parsed. `depth`: the number of objects below each, which orders a view after those that it reads. Temporary views are left
--- out, because they may be another session's. With `stored`, those that are obstacles: materialized views, functions, and the
--- readers of these or of a column that is generated from a widened one.
-CREATE FUNCTION snowflake_internal.snowflake_convert_readers(keys snowflake_internal.snowflake_key[], stored boolean)
-    RETURNS TABLE (class oid, id oid, depth bigint)
-    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    WITH RECURSIVE columns (relid, attnum, is_generated) AS (
-        SELECT k.relid::oid, k.attnum, false FROM snowflake_internal.snowflake_convert_columns(keys) k WHERE k.is_small
-        UNION
-        SELECT g.adrelid, g.adnum, true
-        FROM snowflake_internal.snowflake_convert_columns(keys) k
-        JOIN pg_depend d ON d.classid = 'pg_attrdef'::regclass AND d.refclassid = 'pg_class'::regclass
-            AND d.refobjid = k.relid AND d.refobjsubid = k.attnum
-        JOIN pg_attrdef g ON g.oid = d.objid AND g.adnum <> k.attnum
-        WHERE k.is_small
-    ), parsed (part_class, part, class, id, is_stored) AS (
-        SELECT 'pg_rewrite'::regclass::oid, r.oid, 'pg_class'::regclass::oid, c.oid, c.relkind = 'm'
-        FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class AND c.relkind IN ('v', 'm') AND c.relpersistence <> 't'
-        WHERE r.ev_type = '1' AND c.oid >= 16384
-        UNION ALL
-        SELECT 'pg_proc'::regclass, p.oid, 'pg_proc'::regclass, p.oid, true
-        FROM pg_proc p WHERE p.oid >= 16384 AND p.prokind <> 'a'
-    ), readers (class, id, is_stored, read_class, read, attnum) AS MATERIALIZED (
-        -- The type of a row, or of an array of rows, stands for its view.
-        SELECT p.class, p.id, p.is_stored, CASE WHEN r.relid IS NULL THEN d.refclassid ELSE 'pg_class'::regclass END,
-            coalesce(r.relid, d.refobjid), d.refobjsubid
-        FROM parsed p
-        JOIN pg_depend d ON d.classid = p.part_class AND d.objid = p.part
-        LEFT JOIN pg_type t ON d.refclassid = 'pg_type'::regclass AND t.oid = d.refobjid
-        LEFT JOIN pg_type e ON e.typarray = t.oid,
-        LATERAL coalesce(nullif(t.typrelid, 0), e.typrelid) AS r (relid)
-    ), found (class, id, is_stored) AS (
-        SELECT r.class, r.id, r.is_stored OR k.is_generated
-        FROM columns k JOIN readers r ON r.read_class = 'pg_class'::regclass AND r.read = k.relid AND r.attnum = k.attnum
-        UNION
-        SELECT r.class, r.id, r.is_stored OR f.is_stored
-        FROM found f JOIN readers r ON r.read_class = f.class AND r.read = f.id
-    ), below (class, id, used_class, used) AS (
-        SELECT f.class, f.id, f.class, f.id FROM found f WHERE f.is_stored = stored
-        UNION
-        SELECT b.class, b.id, r.read_class, r.read
-        FROM below b JOIN readers r ON r.class = b.used_class AND r.id = b.used
-    )
-    SELECT b.class, b.id, count(*) FROM below b GROUP BY b.class, b.id
-$$;
+-- Objects that depend on columns that become bigint. PostgreSQL changes no column that a view, a rule, a trigger, a policy or a
+-- generated column reads, so a script drops these, and creates them again with all that they had.
 
 -- The statements that create an object as it is now, in the order of n: its definition (0), settings that a change of type
 -- resets (1), other settings (2), its comment (3), and in place of the rights that the default privileges give it (4), those
@@ -192,108 +145,152 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_create(class oid, object oi
     FROM changes c GROUP BY c.is_wanted, c.of_what, c.label, c.attname, c.is_wanted AND c.is_grantable
 $$;
 
--- Looks for views that cannot be created again as they are.
-CREATE FUNCTION snowflake_internal.snowflake_convert_check_views(keys snowflake_internal.snowflake_key[])
-    RETURNS SETOF snowflake_internal.snowflake_refusal
-    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    WITH views AS MATERIALIZED (
-        SELECT c.*, format('cannot drop view %s and create it again', c.oid::regclass) AS refusal
-        FROM snowflake_internal.snowflake_convert_readers(keys, false) r JOIN pg_class c ON c.oid = r.id
-    ), parts (view, classid, objid) AS MATERIALIZED (
-        -- The view itself, its rules, triggers and defaults.
-        SELECT v.oid, 'pg_class'::regclass::oid, v.oid FROM views v
+-- The objects that read a column that becomes bigint, or that read another of these: views, materialized views, and functions
+-- that PostgreSQL has parsed. `depth`: the number of objects below each, which orders a view after those that it reads.
+-- Temporary views are left out, because they may be another session's.
+CREATE FUNCTION snowflake_internal.snowflake_convert_readers(keys snowflake_internal.snowflake_key[])
+    RETURNS TABLE (class oid, id oid, depth bigint)
+    STABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE columns (relid, attnum) AS MATERIALIZED (
+        SELECT k.relid::oid, k.attnum FROM snowflake_internal.snowflake_convert_columns(keys) k WHERE k.is_small
+    ), changed (relid, attnum) AS (
+        SELECT c.* FROM columns c
         UNION
-        SELECT v.oid, d.classid, d.objid
-        FROM views v JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = v.oid AND d.deptype IN ('a', 'i')
+        SELECT g.adrelid, g.adnum
+        FROM columns c
+        JOIN pg_depend d ON d.classid = 'pg_attrdef'::regclass AND d.refclassid = 'pg_class'::regclass
+            AND d.refobjid = c.relid AND d.refobjsubid = c.attnum
+        JOIN pg_attrdef g ON g.oid = d.objid AND g.adnum <> c.attnum
+        UNION
+        -- PostgreSQL builds these indexes again.
+        SELECT i.indexrelid, 0 FROM columns c JOIN pg_index i ON i.indrelid = c.relid AND c.attnum = ANY (i.indkey)
+    ), parsed (part_class, part, class, id) AS (
+        SELECT 'pg_rewrite'::regclass::oid, r.oid, 'pg_class'::regclass::oid, c.oid
+        FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class AND c.relkind IN ('v', 'm') AND c.relpersistence <> 't'
+        WHERE r.ev_type = '1' AND c.oid >= 16384
+        UNION ALL
+        SELECT 'pg_proc'::regclass, p.oid, 'pg_proc'::regclass, p.oid FROM pg_proc p WHERE p.oid >= 16384 AND p.prokind <> 'a'
+    ), readers (class, id, read_class, read, attnum) AS MATERIALIZED (
+        -- The type of a row, or of an array of rows, stands for its view.
+        SELECT p.class, p.id, CASE WHEN r.relid IS NULL THEN d.refclassid ELSE 'pg_class'::regclass END,
+            coalesce(r.relid, d.refobjid), d.refobjsubid
+        FROM parsed p
+        JOIN pg_depend d ON d.classid = p.part_class AND d.objid = p.part
+        LEFT JOIN pg_type t ON d.refclassid = 'pg_type'::regclass AND t.oid = d.refobjid
+        LEFT JOIN pg_type e ON e.typarray = t.oid,
+        LATERAL coalesce(nullif(t.typrelid, 0), e.typrelid) AS r (relid)
+    ), found (class, id) AS (
+        SELECT r.class, r.id
+        FROM changed k JOIN readers r ON r.read_class = 'pg_class'::regclass AND r.read = k.relid AND r.attnum = k.attnum
+        UNION
+        SELECT r.class, r.id FROM found f JOIN readers r ON r.read_class = f.class AND r.read = f.id
+    ), below (class, id, used_class, used) AS (
+        SELECT f.class, f.id, f.class, f.id FROM found f
+        UNION
+        SELECT b.class, b.id, r.read_class, r.read
+        FROM below b JOIN readers r ON r.class = b.used_class AND r.id = b.used
     )
-    SELECT DISTINCT b.what, '2BP01', v.refusal, format('The %s depends on it.', b.what),
-        'In one transaction, drop the object, convert, and create it again.', NULL::oid
-    FROM views v
-    JOIN pg_type t ON t.oid = v.reltype
-    JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = v.oid
-        OR d.refclassid = 'pg_type'::regclass AND d.refobjid IN (t.oid, t.typarray),
-    LATERAL replace(pg_describe_object(d.classid, d.objid, d.objsubid), 'rule _RETURN on ', '') AS b (what)
-    WHERE d.deptype <> 'i' AND (d.classid, d.objid) NOT IN (SELECT p.classid, p.objid FROM parts p)
-    UNION ALL
-    SELECT format('view %s', v.oid::regclass), r.code, r.message, r.detail, r.hint, NULL
-    FROM views v
-    JOIN pg_namespace n ON n.oid = v.relnamespace,
-    LATERAL (
-        SELECT string_agg(DISTINCT quote_ident(s.nspname), ', ') AS missing
-        FROM parts p
-        JOIN pg_depend u ON u.classid = p.classid AND u.objid = p.objid AND u.refobjid <> v.oid,
-        LATERAL pg_identify_object(u.refclassid, u.refobjid, 0) AS i
-        JOIN pg_namespace s ON quote_ident(s.nspname) = i.schema
-        WHERE p.view = v.oid AND NOT has_schema_privilege(s.oid, 'USAGE')
-    ) AS used,
-    LATERAL (SELECT CASE
-        WHEN EXISTS (SELECT FROM parts p JOIN pg_depend d ON d.classid = p.classid AND d.objid = p.objid
-                     WHERE p.view = v.oid AND d.deptype IN ('e', 'x'))
-        THEN 'It or a trigger of it belongs to an extension or depends on one.'
-        WHEN EXISTS (SELECT FROM pg_seclabel s WHERE s.classoid = 'pg_class'::regclass AND s.objoid = v.oid)
-        THEN 'It has a security label.'
-        WHEN EXISTS (SELECT FROM pg_type t WHERE t.oid = v.reltype
-                         AND (t.typacl IS NOT NULL OR obj_description(t.oid, 'pg_type') IS NOT NULL))
-        THEN 'Its row type has rights or a comment of its own.' END) AS lost (what),
-    LATERAL (VALUES
-        (lost.what IS NOT NULL, '0A000', v.refusal, lost.what, 'In one transaction, drop it, convert, and create it again.'),
-        (NOT has_schema_privilege(n.oid, 'CREATE'), '42501', v.refusal,
-            format('%s may not create objects in the schema %I.', current_user, n.nspname),
-            format('First run GRANT CREATE ON SCHEMA %I TO %I.', n.nspname, current_user)),
-        (used.missing IS NOT NULL, '42501', v.refusal,
-            format('%s has no right on schemas whose objects it uses: %s.', current_user, used.missing),
-            format('First run GRANT USAGE ON SCHEMA %s TO %I.', used.missing, current_user)),
-        (EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = v.oid AND NOT has_function_privilege(g.tgfoid, 'EXECUTE')),
-            '42501', v.refusal, format('%s may not execute the function of one of its triggers.', current_user),
-            format('First grant EXECUTE on that function to %I, or drop the trigger.', current_user)),
-        (EXISTS (
-            SELECT FROM (SELECT v.relacl UNION ALL SELECT t.attacl FROM pg_attribute t WHERE t.attrelid = v.oid) AS r (acl),
-            LATERAL aclexplode(r.acl) AS a WHERE a.grantor <> v.relowner), '42501', v.refusal,
-            'Another role granted rights on it, and only that role can grant them again.',
-            'In one transaction, drop it, convert, and create it again with these rights; or revoke them first.')
-    ) AS r (is_so, code, message, detail, hint)
-    WHERE r.is_so
+    SELECT b.class, b.id, count(*) FROM below b GROUP BY b.class, b.id
 $$;
 
--- The statements that drop the caller's views and functions, or those that create them again.
-CREATE FUNCTION snowflake_internal.snowflake_convert_plan_readers(
-    keys snowflake_internal.snowflake_key[], stored boolean, drops boolean
-) RETURNS SETOF snowflake_internal.snowflake_step
-    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    WITH readers AS MATERIALIZED (
+-- The statements that drop what keeps PostgreSQL from changing a type (part < 0), and those that create it again as it is
+-- now (part > 0). Generated columns then come last in their tables.
+--
+-- Only objects of the tables' owner: a definition of another role would be executed with the owner's rights. And no generated
+-- column that other tables inherit: these may have indexes, constraints and comments of their own on it. On the way back, also
+-- expressions of checks, indexes and statistics: PostgreSQL would add casts to them that the old ones do not have.
+CREATE FUNCTION snowflake_internal.snowflake_convert_dependents(keys snowflake_internal.snowflake_key[], back boolean)
+    RETURNS TABLE (class oid, id oid, part numeric, depth bigint, name text, n integer, statement text)
+    STABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    WITH narrow AS MATERIALIZED (
+        SELECT DISTINCT 'pg_class'::regclass::oid AS class, k.relid::oid AS id, k.attnum::integer
+        FROM snowflake_internal.snowflake_convert_columns(keys) k WHERE k.is_small
+    ), own AS MATERIALIZED (
+        SELECT c.relowner FROM pg_class c WHERE c.oid = keys[1].relid
+    ), readers AS MATERIALIZED (
         SELECT r.class, r.id, r.depth, i.identity AS name, upper(i.type) AS kind
-        FROM snowflake_internal.snowflake_convert_readers(keys, stored) r
+        FROM snowflake_internal.snowflake_convert_readers(keys) r
         LEFT JOIN pg_class c ON r.class = 'pg_class'::regclass AND c.oid = r.id
-        LEFT JOIN pg_proc p ON r.class = 'pg_proc'::regclass AND p.oid = r.id
-        JOIN pg_roles o ON o.oid = coalesce(c.relowner, p.proowner) AND o.rolname = current_user,
+        LEFT JOIN pg_proc p ON r.class = 'pg_proc'::regclass AND p.oid = r.id,
         LATERAL pg_identify_object(r.class, r.id, 0) AS i
-        -- The conversion does not find a view that had to be dropped before.
-        WHERE stored OR (r.class, r.id) NOT IN (
-            SELECT o.class, o.id FROM snowflake_internal.snowflake_convert_readers(keys, true) o)
-    ), members (part, n, reader, class, id, attnum) AS (
-        SELECT 1, 0, r.id, r.class, r.id, 0 FROM readers r
+        WHERE coalesce(c.relowner, p.proowner) = (TABLE own)
+    ), generated AS MATERIALIZED (
+        SELECT DISTINCT n.class, g.adrelid AS id, g.adnum::integer AS attnum
+        FROM narrow n
+        JOIN pg_depend d ON d.classid = 'pg_attrdef'::regclass AND d.refclassid = n.class
+            AND d.refobjid = n.id AND d.refobjsubid = n.attnum
+        JOIN pg_attrdef g ON g.oid = d.objid AND (g.adrelid, g.adnum) <> (n.id, n.attnum)
+        JOIN pg_class c ON c.oid = g.adrelid AND c.relowner = (TABLE own)
+        WHERE NOT EXISTS (SELECT FROM pg_inherits i WHERE g.adrelid IN (i.inhrelid, i.inhparent))
+    ), candidates (part, class, id, attnum, drop_it) AS (
+        SELECT 9, d.classid, d.objid, 0, (
+            SELECT format('DROP %s %s', upper(i.type), i.identity) FROM pg_identify_object(d.classid, d.objid, 0) AS i)
+        FROM pg_depend d
+        LEFT JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
+        LEFT JOIN pg_trigger t ON d.classid = 'pg_trigger'::regclass AND t.oid = d.objid
+            AND NOT t.tgisinternal AND t.tgparentid = 0
+        LEFT JOIN pg_policy p ON d.classid = 'pg_policy'::regclass AND p.oid = d.objid
+        JOIN pg_class c ON c.oid = coalesce(r.ev_class, t.tgrelid, p.polrelid) AND c.relowner = (TABLE own)
+        WHERE c.oid NOT IN (SELECT s.id FROM readers s) AND (
+            (d.refclassid, d.refobjid, d.refobjsubid) IN (TABLE narrow UNION TABLE generated)
+            OR (d.refclassid, d.refobjid) IN (SELECT s.class, s.id FROM readers s))
         UNION ALL
-        SELECT 1, 2, a.attrelid, 'pg_class'::regclass, a.attrelid, a.attnum FROM pg_attribute a WHERE a.attnum > 0
+        SELECT 7, g.class, g.id, g.attnum, format('ALTER TABLE %s DROP COLUMN %I', g.id::regclass, a.attname)
+        FROM generated g JOIN pg_attribute a ON a.attrelid = g.id AND a.attnum = g.attnum
+        UNION ALL
+        -- Dropped with such a column: constraints, foreign keys after others, and their indexes.
+        SELECT CASE WHEN c.class <> 'pg_constraint'::regclass THEN 7.4 WHEN n.contype = 'f' THEN 7.3 ELSE 7.2 END,
+            c.class, c.id, 0, NULL
+        FROM generated g
+        JOIN pg_depend d ON d.refclassid = g.class AND d.refobjid = g.id AND d.refobjsubid = g.attnum AND d.deptype = 'a'
+            AND d.classid IN ('pg_class'::regclass, 'pg_constraint'::regclass, 'pg_statistic_ext'::regclass)
+        LEFT JOIN pg_constraint n ON d.classid = 'pg_constraint'::regclass AND n.oid = d.objid,
+        LATERAL (VALUES (d.classid, d.objid), ('pg_class'::regclass, n.conindid)) AS c (class, id)
+        WHERE c.id <> 0 AND n.contype IS DISTINCT FROM 'n' AND (c.class = d.classid OR n.contype <> 'f')
+        UNION ALL
+        SELECT CASE WHEN n.oid IS NULL THEN 7.4 ELSE 7.2 END, d.classid, d.objid, 0, CASE WHEN n.oid IS NULL
+            THEN format('DROP %s %s', CASE WHEN s.oid IS NULL THEN 'INDEX' ELSE 'STATISTICS' END, o.identity)
+            ELSE format('ALTER TABLE %s DROP CONSTRAINT %I', c.oid::regclass, n.conname) END
+        FROM narrow w
+        JOIN pg_class c ON c.oid = w.id AND c.relowner = (TABLE own)
+        JOIN pg_depend d ON d.refclassid = w.class AND d.refobjid = w.id AND d.refobjsubid = w.attnum
+        LEFT JOIN pg_constraint n ON d.classid = 'pg_constraint'::regclass AND n.oid = d.objid AND n.contype = 'c'
+            AND n.coninhcount = 0
+        LEFT JOIN pg_class x ON d.classid = w.class AND x.oid = d.objid AND x.relkind = 'i' AND NOT x.relispartition
+        LEFT JOIN pg_index i ON i.indexrelid = x.oid AND concat(i.indexprs, i.indpred) <> ''
+            AND NOT EXISTS (SELECT FROM pg_constraint u WHERE u.conindid = x.oid)
+        LEFT JOIN pg_statistic_ext s ON d.classid = 'pg_statistic_ext'::regclass AND s.oid = d.objid AND s.stxexprs IS NOT NULL,
+        LATERAL pg_identify_object(d.classid, d.objid, 0) AS o
+        WHERE back AND num_nonnulls(n.oid, i.indexrelid, s.oid) > 0
+    ), parts AS (
+        SELECT c.part, c.class, c.id, c.attnum, max(c.drop_it) AS drop_it FROM candidates c GROUP BY 1, 2, 3, 4
+    ), members (part, n, reader, class, id, attnum) AS (
+        SELECT 8, 0, r.id, r.class, r.id, 0 FROM readers r
+        UNION ALL
+        SELECT 8, 2, a.attrelid, 'pg_class'::regclass, a.attrelid, a.attnum FROM pg_attribute a WHERE a.attnum > 0
         UNION
         -- Rules come after all views, because a rule may name a view on its own view.
-        SELECT CASE d.classid WHEN 'pg_rewrite'::regclass THEN 2 ELSE 1 END, CASE d.classid WHEN 'pg_class'::regclass THEN 1
+        SELECT CASE d.classid WHEN 'pg_rewrite'::regclass THEN 8.5 ELSE 8 END, CASE d.classid WHEN 'pg_class'::regclass THEN 1
             WHEN 'pg_trigger'::regclass THEN 3 ELSE 2 END, d.refobjid, d.classid, d.objid, 0
         FROM pg_depend d WHERE d.refclassid = 'pg_class'::regclass AND d.deptype IN ('a', 'i') AND d.classid = ANY (
             '{pg_class, pg_rewrite, pg_statistic_ext, pg_trigger}'::regclass[]::oid[])
-    ), parts (part, depth, name, n, statement) AS (
-        SELECT -1, r.depth, r.name, 0, format('DROP RULE %I ON %s', w.rulename, r.name)
+    ), lines (class, id, part, depth, name, n, statement) AS (
+        SELECT p.class, p.id, s.part, 0, pg_describe_object(p.class, p.id, p.attnum), s.n, s.statement
+        FROM parts p, LATERAL (
+            SELECT -p.part, 0, p.drop_it
+            UNION ALL
+            SELECT p.part, c.n, c.statement FROM snowflake_internal.snowflake_convert_create(p.class, p.id, p.attnum) c
+        ) AS s (part, n, statement)
+        UNION ALL
+        SELECT r.class, r.id, -8.5, r.depth, r.name, 0, format('DROP RULE %I ON %s', w.rulename, r.name)
         FROM readers r JOIN pg_rewrite w ON w.ev_class = r.id AND w.ev_type <> '1'
         UNION ALL
-        SELECT 0, -r.depth, r.name, 0, format('DROP %s %s', r.kind, r.name) FROM readers r
+        SELECT r.class, r.id, -8, -r.depth, r.name, 0, format('DROP %s %s', r.kind, r.name) FROM readers r
         UNION ALL
         -- Rights come last, because the owner may have given up the one to create triggers.
-        SELECT m.part, r.depth, r.name, CASE WHEN s.n > 3 THEN 100 ELSE 10 * m.n END + s.n, s.statement
+        SELECT r.class, r.id, m.part, r.depth, r.name, CASE WHEN s.n > 3 THEN 100 ELSE 10 * m.n END + s.n, s.statement
         FROM readers r JOIN members m ON m.reader = r.id AND r.class IN (m.class, 'pg_class'::regclass),
         LATERAL snowflake_internal.snowflake_convert_create(m.class, m.id, m.attnum) AS s
-        WHERE NOT drops AND s.statement IS NOT NULL
     )
-    SELECT p.statement, format('ACCESS EXCLUSIVE on %s', p.name), false, NULL,
-        CASE WHEN drops THEN 'it is created again below' END
-    FROM parts p WHERE (p.part <= 0) = drops
-    ORDER BY p.part, p.depth, p.name COLLATE "C", p.n, p.statement COLLATE "C"
+    SELECT l.* FROM lines l WHERE l.statement IS NOT NULL
 $$;

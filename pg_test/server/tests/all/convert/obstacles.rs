@@ -1,0 +1,155 @@
+//! What keeps a script from working, or what it would lose: the call names all of it before anything is locked, and once it
+//! is removed, the script works.
+
+use super::{comes_back, comments, database, scripts, state};
+use snowflake_server_tests::sql::{fails, run};
+use snowflake_server_tests::{Database, pg_version};
+
+/// The schema, a statement of a superuser, the obstacle, and what removes it. Each has the tables `app.t` and `app.r`.
+const OBSTACLES: [(&str, &str, &str, &str); 20] = [
+    ("", "ALTER TABLE app.r OWNER TO reader", "table app.r belongs to reader, and table app.t to owner: convert tables of one owner",
+        "ALTER TABLE app.r OWNER TO owner"),
+    ("", "CREATE TABLE app.wide (t bigint REFERENCES app.t)", "table app.wide belongs to postgres, and table app.t to owner",
+        "DROP TABLE app.wide"),
+    ("CREATE VIEW app.v AS SELECT id FROM app.t", "ALTER VIEW app.v OWNER TO reader", "view app.v depends on a column that becomes bigint",
+        "DROP VIEW app.v"),
+    ("", "CREATE TEMPORARY VIEW v AS SELECT id FROM app.t", "rule _RETURN on view pg_temp_",
+        "DROP VIEW pg_temp.v"),
+    ("", "CREATE FOREIGN DATA WRAPPER w; CREATE SERVER s FOREIGN DATA WRAPPER w; CREATE FOREIGN TABLE app.f () INHERITS (app.t) SERVER s;
+          ALTER TABLE app.f OWNER TO owner", "foreign table app.f is a foreign table: detach it", "DROP FOREIGN TABLE app.f"),
+    ("", "ALTER EXTENSION plpgsql ADD TABLE app.r", "table app.r belongs to an extension", "ALTER EXTENSION plpgsql DROP TABLE app.r"),
+    ("CREATE TABLE app.p (t integer REFERENCES app.t, n integer) PARTITION BY HASH (t); CREATE TABLE app.p0 PARTITION OF app.p FOR VALUES WITH (MODULUS 1, REMAINDER 0)",
+        "", "column t of table app.p is in a partition key, and cannot become bigint", "DROP TABLE app.p"),
+    ("CREATE DOMAIN app.d AS integer; CREATE TABLE app.x (t app.d REFERENCES app.t)", "", "column t of table app.x has the domain app.d",
+        "ALTER TABLE app.x ALTER t TYPE bigint"),
+    ("CREATE VIEW app.v AS SELECT id FROM app.t; COMMENT ON TYPE app.v IS 'a row'", "", "view app.v is created again, and would lose rights or a comment of its row type",
+        "COMMENT ON TYPE app.v IS NULL"),
+    ("CREATE VIEW app.v AS SELECT id FROM app.t; GRANT SELECT ON app.v TO reader WITH GRANT OPTION",
+        "GRANT USAGE ON SCHEMA app TO reader; SET ROLE reader; GRANT SELECT ON app.v TO PUBLIC; RESET ROLE",
+        "view app.v is created again, and would lose rights that another role granted", "REVOKE SELECT ON app.v FROM reader CASCADE"),
+    ("CREATE FUNCTION app.f() RETURNS bigint LANGUAGE sql BEGIN ATOMIC SELECT max(id) FROM app.t; END", "ALTER EXTENSION plpgsql ADD FUNCTION app.f",
+        "function app.f() is created again, and would lose its extension", "ALTER EXTENSION plpgsql DROP FUNCTION app.f"),
+    ("CREATE TABLE app.p (t integer NOT NULL REFERENCES app.t, n integer NOT NULL, UNIQUE (t, n)) PARTITION BY HASH (n);
+      CREATE TABLE app.p0 PARTITION OF app.p FOR VALUES WITH (MODULUS 1, REMAINDER 0); ALTER TABLE app.p0 REPLICA IDENTITY USING INDEX p0_t_n_key",
+        "", "index app.p0_t_n_key is the replica identity of partition app.p0", "ALTER TABLE app.p0 REPLICA IDENTITY FULL"),
+    ("", "ALTER TABLE app.r DISABLE TRIGGER ALL", "constraint r_t_fkey on table app.r has disabled triggers", "ALTER TABLE app.r ENABLE TRIGGER ALL"),
+    ("", "REVOKE EXECUTE ON FUNCTION snowflake_nextval FROM PUBLIC; GRANT EXECUTE ON FUNCTION snowflake_nextval TO owner; GRANT INSERT (x) ON app.t TO reader",
+        "table app.t takes rows from roles that may not execute the new default: first GRANT EXECUTE ON FUNCTION public.snowflake_nextval() TO reader",
+        "GRANT EXECUTE ON FUNCTION public.snowflake_nextval() TO reader"),
+    ("CREATE SEQUENCE app.own; CREATE TABLE app.child (id integer NOT NULL DEFAULT nextval('app.own')) INHERITS (app.t)", "",
+        "column id of table app.child has a default of its own, which the new one would replace", "ALTER TABLE ONLY app.child ALTER COLUMN id DROP DEFAULT"),
+    ("ALTER TABLE app.r ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY", "", "table app.r hides rows from its owner",
+        "ALTER TABLE app.r NO FORCE ROW LEVEL SECURITY"),
+    ("CREATE TABLE app.k (id bigserial PRIMARY KEY) PARTITION BY RANGE (id); CREATE TABLE app.k0 PARTITION OF app.k FOR VALUES FROM (0) TO (1000) PARTITION BY RANGE (id);
+      CREATE TABLE app.k00 PARTITION OF app.k0 FOR VALUES FROM (0) TO (1000)",
+        "", "table app.k has no partition for new IDs", "CREATE TABLE app.k1 PARTITION OF app.k FOR VALUES FROM (1000) TO (MAXVALUE)"),
+    ("CREATE TABLE app.k (id bigserial, l text, PRIMARY KEY (id, l)) PARTITION BY LIST (l); CREATE TABLE app.ka PARTITION OF app.k FOR VALUES IN ('a') PARTITION BY LIST (id);
+      CREATE TABLE app.ka0 PARTITION OF app.ka FOR VALUES IN (1, 2)",
+        "", "table app.ka has no partition for new IDs", "CREATE TABLE app.ka1 PARTITION OF app.ka DEFAULT"),
+    ("ALTER TABLE app.t ADD g bigint GENERATED ALWAYS AS (id * 2::bigint) STORED; CREATE TABLE app.child () INHERITS (app.t)", "",
+        "column g of table app.t depends on a column that becomes bigint", "ALTER TABLE app.t DROP COLUMN g"),
+    ("", "SET client_min_messages = error; CREATE PUBLICATION p FOR TABLE app.t WHERE (id > 7); ALTER TABLE app.t REPLICA IDENTITY FULL",
+        "publication of table app.t in publication p depends on a column that becomes bigint", "DROP PUBLICATION p"),
+];
+
+#[track_caller]
+fn shop(schema: &str) -> Database {
+    let database = database();
+    let tables = "CREATE SCHEMA app; CREATE TABLE app.t (id serial PRIMARY KEY, x text); CREATE TABLE app.r (t integer REFERENCES app.t)";
+    run(&mut database.connect_as("owner"), &format!("{tables}; {schema}"));
+    database
+}
+
+#[test]
+fn each_obstacle_is_named_and_can_be_removed() {
+    for (schema, of_superuser, obstacle, removed) in OBSTACLES {
+        let database = shop(schema);
+        let mut superuser = database.connect();
+        run(&mut superuser, of_superuser);
+        let mut owner = database.connect_as("owner");
+        let text = scripts(&mut owner, "convert_schema('app')").script;
+        let found = comments(&text, "OBSTACLE: ");
+        assert!(found.iter().any(|o| o.starts_with(obstacle)), "{obstacle}: {found:#?}");
+        let before = state(&database);
+        let failure = fails(&mut superuser, "55000", &text);
+        let named = "cannot convert the keys because of obstacles";
+        assert!(
+            failure.message == named && failure.detail == found.join("\n") && !failure.hint.is_empty(),
+            "{failure}"
+        );
+        assert_eq!(state(&database), before, "{obstacle}");
+        run(if removed.starts_with("CREATE") { &mut owner } else { &mut superuser }, removed);
+        let script = comes_back(&database, "owner", "convert_schema('app')").script;
+        assert_eq!(comments(&script, "OBSTACLE"), [""; 0], "{obstacle}");
+    }
+}
+
+/// PostgreSQL 18 names NOT NULL constraints, and gives a parent's name to its children.
+#[test]
+fn not_null_constraints_of_other_names_are_obstacles() {
+    let database = shop(
+        "CREATE TABLE app.file (ref integer NOT NULL, name text, PRIMARY KEY (ref, name));
+         CREATE TABLE app.t_file (PRIMARY KEY (ref, name), FOREIGN KEY (ref) REFERENCES app.t) INHERITS (app.file)",
+    );
+    let mut owner = database.connect_as("owner");
+    let found = comments(&scripts(&mut owner, "convert_schema('app')").script, "OBSTACLE: ");
+    if pg_version() < 18 {
+        assert_eq!(found, [""; 0]);
+    } else {
+        let (_, remedy) = found[0].split_once("first ").expect("a remedy");
+        run(&mut owner, &remedy.replace(", and", ",").replace(", ", "; "));
+    }
+    comes_back(&database, "owner", "convert_schema('app')");
+}
+
+/// Obstacles are found in one call, with the keys that have none.
+#[test]
+fn a_call_names_all_obstacles_at_once() {
+    let database = shop(
+        "CREATE TABLE app.o (id serial PRIMARY KEY); ALTER TABLE app.o ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
+    );
+    run(
+        &mut database.connect(),
+        "CREATE VIEW app.v AS SELECT id FROM app.t; ALTER TABLE app.r DISABLE TRIGGER ALL",
+    );
+    let found =
+        comments(&scripts(&mut database.connect_as("owner"), "convert_schema('app')").script, "OBSTACLE: ");
+    assert_eq!(found.len(), 3, "{found:#?}");
+}
+
+#[test]
+fn calls_without_a_key_fail_at_once() {
+    let database = shop(
+        "CREATE TABLE app.keyless (x text); CREATE SCHEMA empty; CREATE TABLE app.wide (id bigint UNIQUE); CREATE VIEW app.v AS SELECT 1",
+    );
+    let mut owner = database.connect_as("owner");
+    for (code, call, words) in [
+        ("42P16", "convert('app.t', 'app.keyless')", "table app.keyless has no key to convert"),
+        ("42P16", "convert('app.r')", "table app.r has no key to convert"),
+        ("42P16", "convert('app.wide')", "table app.wide has no key to convert"),
+        ("42P16", "convert('app.v')", "table app.v has no key to convert"),
+        ("42P16", "convert('pg_class')", "table pg_class has no key to convert"),
+        ("42P16", "convert_schema('empty')", "schema empty has no key to convert"),
+        ("42P16", "convert_schema('app', exclude => '{t}')", "schema app has no key to convert"),
+        (
+            "42P01",
+            "convert_schema('app', exclude => '{t,missing}')",
+            "schema app has no table like \"missing\"",
+        ),
+        ("22004", "convert('app.t', NULL)", "arguments of snowflake_convert must not be null"),
+        ("22004", "convert(VARIADIC NULL)", "arguments of snowflake_convert must not be null"),
+        ("22004", "convert_schema(NULL)", "arguments of snowflake_convert_schema must not be null"),
+        ("22004", "convert_schema('app', NULL)", "arguments of snowflake_convert_schema must not be null"),
+        (
+            "22004",
+            "convert_schema('app', '{t,NULL}')",
+            "arguments of snowflake_convert_schema must not be null",
+        ),
+    ] {
+        let failure = fails(&mut owner, code, &format!("SELECT * FROM snowflake_{call}"));
+        assert!(
+            failure.message == words && !failure.detail.is_empty() && !failure.hint.is_empty(),
+            "{call}: {failure}"
+        );
+    }
+}
