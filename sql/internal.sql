@@ -40,19 +40,3 @@ $$;
 
 -- The path of CREATE EXTENSION again, for the rest of the script.
 SET LOCAL search_path = @extschema@, pg_temp;
-
--- Raises an error without CONTEXT; nothing if `code` is null, because the caller's query found no row.
-CREATE FUNCTION snowflake_internal.snowflake_raise(code text, message text, detail text, hint text) RETURNS void
-    CALLED ON NULL INPUT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    is_dropped boolean;
-BEGIN
-    IF code IS NULL THEN
-        RETURN;
-    END IF;
-    is_dropped := snowflake_internal.snowflake_drop_context();
-    RAISE EXCEPTION USING ERRCODE = left(code, 5), MESSAGE = message, DETAIL = concat(detail), HINT = concat(hint);
-END
-$$;
-
-COMMENT ON FUNCTION snowflake_internal.snowflake_raise(text, text, text, text) IS 'internal: raises an error without CONTEXT';
