@@ -450,14 +450,16 @@ fn assert_quoted(place: &str, file: &str, text: &str) {
     }
 }
 
-/// The statements of a block. Each ends with a semicolon at the end of a line, outside of `$$`.
+/// The statements of a block. Each ends with a semicolon or `\gexec` at the end of a line, outside of `$$`.
 fn statements(text: &str) -> Vec<String> {
     let mut statements = vec![String::new()];
     for line in text.lines() {
         let statement = statements.last_mut().expect("never empty");
         statement.push_str(line);
         statement.push('\n');
-        if line.trim_end().ends_with(';') && statement.matches("$$").count() % 2 == 0 {
+        if (line.trim_end().ends_with(';') || line.ends_with("\\gexec"))
+            && statement.matches("$$").count() % 2 == 0
+        {
             statements.push(String::new());
         }
     }

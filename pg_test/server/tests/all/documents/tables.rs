@@ -228,6 +228,7 @@ fn the_tables_of_functions_are_those_of_the_extension() {
         "reading IDs",
         "importing rows",
         "guarding replicated rows",
+        "converting keys",
         "administering",
         "keeping a registry",
     ]

@@ -54,7 +54,7 @@ fn a_text_in_another_encoding_is_refused_as_any_other() {
 // ---- of any length ----
 
 /// What an argument of a type is where another argument is tried.
-const OTHERS: [(&str, &str); 24] = [
+const OTHERS: [(&str, &str); 25] = [
     ("bigint", "1"),
     ("bigint[]", "'{1}'::bigint[]"),
     ("boolean", "false"),
@@ -77,6 +77,7 @@ const OTHERS: [(&str, &str); 24] = [
     ("snowflake_internal.snowflake_key[]", "'{}'::snowflake_internal.snowflake_key[]"),
     ("snowflake_base62", "'00000000001'::snowflake_base62"),
     ("text", "'x'"),
+    ("text[]", "'{}'::text[]"),
     ("timestamp with time zone", "now()"),
     ("uuid", "'00000000-0000-0000-0000-000000000007'::uuid"),
 ];
