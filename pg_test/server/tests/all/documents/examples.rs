@@ -23,6 +23,7 @@
 
 use super::pages::{DOCUMENTS, Part, conf, first_ini, parts, read, root};
 use postgres::{Client, SimpleQueryMessage};
+use snowflake_server_tests::fleet::member;
 use snowflake_server_tests::partman;
 use snowflake_server_tests::sql::{Failure, column, fails, next, one, run};
 use snowflake_server_tests::{Builder, Server, Stop, days, has_contrib, secs, wait_until};
@@ -317,13 +318,7 @@ impl Player {
             }
             "stop the others" => self.others.clear(),
             "promote" => self.server.promote(),
-            // The server becomes a member of the fleet whose registry is in its own database.
-            "join the registry" => {
-                self.server.unset("snowflake_id.worker_id");
-                self.server.set("snowflake_id.backup_workers", "3");
-                self.server.set("snowflake_id.registry", &self.server.registry_string());
-                self.server.restart();
-            }
+            "join the registry" => self.others.push(member(&self.server, "db-1").start()),
             "lose the state" => {
                 fs::write(self.state_file(), [0; 8192]).expect("the state can be overwritten")
             }
@@ -342,7 +337,8 @@ impl Player {
     }
 
     fn log(&self, place: &str, text: &str) {
-        let log = || self.server.log()[self.log_from..].to_owned();
+        let of_others = || self.others.iter().map(Server::log).collect::<String>();
+        let log = || self.server.log()[self.log_from..].to_owned() + &of_others();
         for line in text.lines().map(without_variables).map(unpadded) {
             // The server does this by itself, at a time of its own.
             wait_until(&format!("{place}: in the log: {line}"), secs(30), || {
