@@ -149,8 +149,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_quote(body text) RETURNS te
     IMMUTABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT q.quote || body || q.quote
     FROM (
-        SELECT concat('$snowflake', 1 + max(coalesce(nullif(m[1], '')::numeric, 0)), '$')
-        FROM regexp_matches(body, '\$snowflake([0-9]*)', 'g') AS m
+        SELECT CASE strpos(body || '$', '$snowflake$') WHEN 0 THEN '$snowflake$' ELSE '$snowflake_' || md5(body) || '$' END
     ) AS q (quote)
 $$;
 
@@ -167,7 +166,8 @@ DECLARE
         WHERE NOT EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = l));
     fits      constant text := (
         SELECT string_agg(format('NOT EXISTS (SELECT FROM %s WHERE %I NOT BETWEEN %s)', k.relid, k.attname, CASE k.type
-            WHEN 'smallint'::regtype THEN '-32768 AND 32767' ELSE '-2147483648 AND 2147483647' END), E'\n        AND ')
+            WHEN 'smallint'::regtype THEN '-32768 AND 32767' ELSE '-2147483648 AND 2147483647' END), E'\n        AND '
+            ORDER BY k.relid::text COLLATE "C", k.attname)
         FROM (SELECT DISTINCT c.relid, c.attname, c.type FROM snowflake_internal.snowflake_convert_columns(keys) c
               WHERE back AND c.is_small AND c.is_local) AS k);
 BEGIN
@@ -181,13 +181,13 @@ BEGIN
             SELECT n.* FROM snowflake_internal.snowflake_convert_notes(keys, tables) WITH ORDINALITY AS n (warns, note, n)
             WHERE NOT back
         ), comments (n, line, text) AS (
-            SELECT 1, 0, CASE WHEN back THEN 'Brings back old keys: ' ELSE 'Gives snowflake IDs from now on to these keys: ' END
+            SELECT 1, 0, CASE WHEN back THEN 'old keys again: ' ELSE 'snowflake IDs from now on: ' END
                 || string_agg(format('%s.%I', k.relid, k.attname), ', ' ORDER BY k.n)
             FROM unnest(keys) WITH ORDINALITY AS k (relid, attname, n)
             UNION ALL
-            SELECT 2, 0, 'Locks until the transaction ends, also against readers: ' || locked
+            SELECT 2, 0, 'locks until the transaction ends, also against readers: ' || locked
             UNION ALL
-            SELECT 3, 0, 'Rewrites: ' || string_agg(format('%s (%s)', r.relid, (
+            SELECT 3, 0, 'rewrites: ' || string_agg(format('%s (%s)', r.relid, (
                 SELECT pg_size_pretty(sum(pg_total_relation_size(m.id)))
                 FROM (SELECT r.relid UNION SELECT t.relid FROM pg_partition_tree(r.relid) t) AS m (id))),
                 ', ' ORDER BY r.relid::text COLLATE "C")
@@ -217,7 +217,7 @@ BEGIN
     SET LOCAL default_tablespace = '';$block$, c.relowner::regrole) FROM pg_class c WHERE c.oid = keys[1].relid
             UNION ALL
             SELECT 2, format(E'    RAISE EXCEPTION USING ERRCODE = ''55000'', MESSAGE = %L,\n        DETAIL = %L,\n        HINT = %L;',
-                'cannot convert the keys because of obstacles', array_to_string(obstacles, E'\n'),
+                'cannot convert the keys because of obstacles', format('In the way: %s.', array_to_string(obstacles, '; ')),
                 'Remove the obstacles, and make the script again.')
             WHERE obstacles <> '{}'
             UNION ALL

@@ -319,7 +319,7 @@ fn round(server: &Server, control: &mut Client, seed: u64) -> String {
     server.restore("restored", &dump);
     assert_eq!(server.dump("restored", &[]), dump, "{context}");
     let mut restored = server.config().dbname("restored").connect(NoTls).expect("a session");
-    let converted = comments(&scripts.script, "Gives snowflake IDs from now on to these keys: ");
+    let converted = comments(&scripts.script, "snowflake IDs from now on: ");
     let converted = converted[0].split(", ").map(|key| key.split('.').nth(1).expect("a table").to_owned());
     use_it(&mut restored, &schema, &converted.collect(), &scripts.script);
     run(&mut caller, &scripts.back);

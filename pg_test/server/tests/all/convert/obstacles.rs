@@ -74,7 +74,9 @@ fn each_obstacle_is_named_and_can_be_removed() {
         let failure = fails(&mut superuser, "55000", &text);
         let named = "cannot convert the keys because of obstacles";
         assert!(
-            failure.message == named && failure.detail == found.join("\n") && !failure.hint.is_empty(),
+            failure.message == named
+                && failure.detail == format!("In the way: {}.", found.join("; "))
+                && !failure.hint.is_empty(),
             "{failure}"
         );
         assert_eq!(state(&database), before, "{obstacle}");
