@@ -142,7 +142,7 @@ fn unguarded_functions_call_nothing_that_raises() {
     let listed: BTreeSet<&str> = UNGUARDED.iter().map(|(name, _)| *name).collect();
     assert_eq!(unguarded.iter().map(|name| name.as_str()).collect::<BTreeSet<_>>(), listed);
     let guarded = all.values().flatten().filter(|it| it.is_called_by_postgresql && it.is_guarded).count();
-    assert!(guarded >= 15, "the code has changed its form: {guarded} functions with a guard");
+    assert!(guarded >= 10, "the code has changed its form: {guarded} functions with a guard");
     for name in unguarded {
         let ways = all[name].iter().flat_map(|it| reached(name, it, &all, &mut BTreeSet::new()));
         let ways: Vec<String> = ways.collect();

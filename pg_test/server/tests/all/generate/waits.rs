@@ -38,7 +38,6 @@ fn cancel(by: &mut Client, pid: i32) {
 /// A call that is under way in a session of its own.
 struct Waiting {
     pid: i32,
-    began: Instant,
     thread: JoinHandle<(Client, Result<i64, Failure>, Instant)>,
 }
 
@@ -46,7 +45,6 @@ impl Waiting {
     /// Sends the call, and returns once it is visible as waiting.
     fn start(server: &Server, mut session: Client) -> Self {
         let pid: i32 = one(&mut session, "SELECT pg_backend_pid()");
-        let began = Instant::now();
         let thread = std::thread::spawn(move || {
             let answer = session.query_one("SELECT snowflake_nextval()", &[]);
             let ended = Instant::now();
@@ -55,7 +53,7 @@ impl Waiting {
         });
         let mut watcher = server.connect();
         wait_until("the call to wait", secs(30), || waits(&mut watcher, pid).then_some(()));
-        Self { pid, began, thread }
+        Self { pid, thread }
     }
 
     fn end(self) -> (Client, Result<i64, Failure>, Instant) {
