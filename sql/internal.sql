@@ -34,7 +34,6 @@ BEGIN
         ('snowflake_convert_statements', 'returns the statements of a conversion or its way back'),
         ('snowflake_convert_hash', 'identifies what a script was made from'),
         ('snowflake_convert_check', 'checks that a script still fits, once the tables are locked'),
-        ('snowflake_convert_quote', 'returns a text as a dollar-quoted literal'),
         ('snowflake_convert_script', 'returns the script of a conversion or of its way back'),
         ('snowflake_fleet_schema', 'returns the schema of the registry, which a superuser must own'),
         ('snowflake_fleet_location', 'the location of the registry''s row'),
