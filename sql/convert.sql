@@ -144,15 +144,6 @@ BEGIN
 END
 $$;
 
--- The text as a literal with a dollar quote that it does not have.
-CREATE FUNCTION snowflake_internal.snowflake_convert_quote(body text) RETURNS text
-    IMMUTABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    SELECT q.quote || body || q.quote
-    FROM (
-        SELECT CASE strpos(body || '$', '$snowflake$') WHEN 0 THEN '$snowflake$' ELSE '$snowflake_' || md5(body) || '$' END
-    ) AS q (quote)
-$$;
-
 CREATE FUNCTION snowflake_internal.snowflake_convert_script(
     keys snowflake_internal.snowflake_key[], tables regclass[], back boolean
 ) RETURNS text
@@ -175,8 +166,11 @@ BEGIN
         WITH lines AS MATERIALIZED (
             -- PL/pgSQL splits the body by the caller's standard_conforming_strings: no backslash may be in a plain literal.
             SELECT s.part, s.line, CASE WHEN s.statement ~ '^CREATE (OR REPLACE )?(FUNCTION|PROCEDURE)|^(?!PERFORM).*\\'
-                THEN 'EXECUTE ' || snowflake_internal.snowflake_convert_quote(s.statement) ELSE s.statement END || ';' AS text
-            FROM snowflake_internal.snowflake_convert_statements(keys, back) s WHERE s.part > 0
+                THEN concat('EXECUTE ', q.quote, s.statement, q.quote) ELSE s.statement END || ';' AS text
+            FROM snowflake_internal.snowflake_convert_statements(keys, back) s,
+            -- A dollar quote that the text does not have.
+            LATERAL (SELECT CASE strpos(s.statement || '$', '$snowflake$') WHEN 0 THEN '$snowflake$'
+                     ELSE concat('$snowflake_', md5(s.statement), '$') END) AS q (quote) WHERE s.part > 0
         ), notes AS MATERIALIZED (
             SELECT n.* FROM snowflake_internal.snowflake_convert_notes(keys, tables) WITH ORDINALITY AS n (warns, note, n)
             WHERE NOT back
@@ -244,8 +238,10 @@ BEGIN
         SELECT concat(
             (SELECT string_agg('-- ' || regexp_replace(c.text, '[\n\r]+', ' ', 'g') || E'\n', '' ORDER BY c.n, c.line)
              FROM comments c WHERE c.text IS NOT NULL),
-            'DO ', snowflake_internal.snowflake_convert_quote(E'\n' || string_agg(b.text, E'\n' ORDER BY b.n) || E'\n'), E';\n')
-        FROM blocks b);
+            'DO ', q.quote, d.body, q.quote, E';\n')
+        FROM (SELECT E'\n' || string_agg(b.text, E'\n' ORDER BY b.n) || E'\n' FROM blocks b) AS d (body),
+        LATERAL (SELECT CASE strpos(d.body, '$snowflake$') WHEN 0 THEN '$snowflake$'
+                 ELSE concat('$snowflake_', md5(d.body), '$') END) AS q (quote));
 END
 $$;
 

@@ -49,7 +49,8 @@ fn locks_of_other_roles_do_not_stop_a_conversion() {
 #[test]
 fn defaults_of_other_roles_are_not_deparsed() {
     let database = shop();
-    let mut other = database.connect_as("reader");
+    let mut other = database.connect();
+    run(&mut other, "SET max_stack_depth = '6MB'; SET SESSION AUTHORIZATION reader");
     let terms = vec!["1"; 7674].join(" + ");
     run(
         &mut other,

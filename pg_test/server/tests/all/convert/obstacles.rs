@@ -36,7 +36,7 @@ const OBSTACLES: [(&str, &str, &str, &str); 20] = [
     ("", "REVOKE EXECUTE ON FUNCTION snowflake_nextval FROM PUBLIC; GRANT EXECUTE ON FUNCTION snowflake_nextval TO owner; GRANT INSERT (x) ON app.t TO reader",
         "table app.t takes rows from roles that may not execute the new default: first GRANT EXECUTE ON FUNCTION public.snowflake_nextval() TO reader",
         "GRANT EXECUTE ON FUNCTION public.snowflake_nextval() TO reader"),
-    ("CREATE SEQUENCE app.own; CREATE TABLE app.child (id integer NOT NULL DEFAULT nextval('app.own')) INHERITS (app.t)", "",
+    ("CREATE SEQUENCE app.own; CREATE TABLE app.child (id integer DEFAULT nextval('app.own')) INHERITS (app.t)", "",
         "column id of table app.child has a default of its own, which the new one would replace", "ALTER TABLE ONLY app.child ALTER COLUMN id DROP DEFAULT"),
     ("ALTER TABLE app.r ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY", "", "table app.r hides rows from its owner",
         "ALTER TABLE app.r NO FORCE ROW LEVEL SECURITY"),

@@ -98,7 +98,7 @@ const TRAITS: [(&str, &str, &[&str]); 15] = [
     (
         "SET search_path = app; CREATE FUNCTION inner_one(bigint) RETURNS bigint IMMUTABLE LANGUAGE sql AS 'SELECT $1 + 1';
          CREATE FUNCTION outer_one(bigint) RETURNS bigint IMMUTABLE LANGUAGE sql AS 'SELECT inner_one($1)';
-         CREATE TABLE a (id bigserial PRIMARY KEY, x bigint); CREATE INDEX i ON a (outer_one(x)); ALTER FUNCTION outer_one SET search_path = app;
+         CREATE TABLE a (id bigserial PRIMARY KEY, x bigint); ALTER FUNCTION outer_one SET search_path = app; CREATE INDEX i ON a (outer_one(x));
          RESET search_path",
         "convert_schema('app')",
         &[],
