@@ -32,7 +32,7 @@ def show(what):
 
 
 run = "DO $$ BEGIN EXECUTE (SELECT {} FROM kept_conversion); END $$"
-migrate([f"CREATE TABLE {TABLE} (id serial PRIMARY KEY, name text, CHECK (name <> '%:x'))"])
+migrate([f"CREATE TABLE {TABLE} (id serial PRIMARY KEY, name text, CHECK (name <> '%\\:x'))"])
 migrate([f"CREATE TABLE kept_conversion AS SELECT * FROM snowflake_convert('{TABLE}')", run.format("script")])
 show("upgraded")
 try:

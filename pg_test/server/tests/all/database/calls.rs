@@ -67,6 +67,7 @@ fn value(function: &str, name: &str, type_: &str, schema: &str) -> String {
         ("base62", "text") => "'00000000001'".to_owned(),
         ("column_name", _) => "'id'".to_owned(),
         ("schema_name", _) => format!("'{schema}'"),
+        (_, "regnamespace") => format!("'{schema}'"),
         (_, "regclass") => format!("'{table}'"),
         (_, "regclass[]") => format!("VARIADIC '{{{table}}}'"),
         (_, "bigint") => "filled.id".to_owned(),

@@ -102,7 +102,7 @@ fn is_served(server: &Server, session: &mut Client) {
     run(session, "SET jit = off");
     let calls = "
         SELECT format('SELECT * FROM %s(%s)', p.oid::regproc, (
-            SELECT string_agg(CASE t::regtype::text
+            SELECT string_agg(CASE WHEN p.provariadic <> 0 AND n = p.pronargs THEN 'VARIADIC ' ELSE '' END || CASE t::regtype::text
                 WHEN 'bigint' THEN '123456789012345' WHEN 'integer' THEN '1' WHEN 'boolean' THEN 'false'
                 WHEN 'text' THEN '''1''' WHEN 'interval' THEN '''1 s''' WHEN 'timestamp with time zone' THEN 'now()'
                 WHEN 'regclass' THEN '''pg_class''' WHEN 'name' THEN '''id''' ELSE 'NULL' END
