@@ -73,7 +73,7 @@ DECLARE
 BEGIN
     FOR statement IN
         SELECT format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC', f.oid::regprocedure) FROM pg_proc f
-        WHERE (f.pronamespace = 'snowflake_internal'::regnamespace OR EXISTS (
+        WHERE (f.pronamespace = 'snowflake_internal'::regnamespace OR f.provolatile = 'i' AND EXISTS (
                 SELECT FROM pg_depend d JOIN pg_depend e ON (e.classid, e.objid) = (d.classid, d.objid)
                 JOIN pg_extension x ON e.refclassid = 'pg_extension'::regclass AND e.refobjid = x.oid AND e.deptype = 'e'
                 WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = f.oid AND d.classid = 'pg_proc'::regclass
@@ -84,9 +84,6 @@ BEGIN
     END LOOP;
 END
 $$;
-
--- Conversions call it in PL/pgSQL, which pg_depend does not show.
-GRANT EXECUTE ON FUNCTION @extschema@.snowflake_min(timestamptz) TO PUBLIC;
 
 -- Roles that dump a database or execute snowflake_convert look up names there. Each object has its own rights.
 GRANT USAGE ON SCHEMA snowflake_internal TO PUBLIC;

@@ -79,10 +79,13 @@ fn value(function: &str, name: &str, type_: &str, schema: &str) -> String {
     }
 }
 
-/// But for IDs of other systems and base62, which do not depend on the layout.
+/// Except IDs of other systems and base62, which do not depend on the layout, and scripts of conversions, which are refused
+/// when they run.
 #[test]
 fn calls_by_the_layout_are_refused_in_a_database_of_another() {
-    const INDEPENDENT: [&str; 8] = [
+    const INDEPENDENT: [&str; 10] = [
+        "snowflake_convert(regclass[])",
+        "snowflake_convert_schema(regnamespace,text[])",
         "snowflake_decode(bigint,text)",
         "snowflake_from_base62(text)",
         "snowflake_generator_sql(integer,name,text,interval,timestamp with time zone)",
