@@ -1,11 +1,15 @@
 //! The core's host in PostgreSQL: clocks, waits, the keeper, the disk and the log.
 
+pub mod host_lock;
+pub mod lightweight_lock;
+mod state_file;
+pub mod waiting;
+
 use crate::messages::{Awaited, log};
-use crate::state_file::StateFile;
-use crate::time::clock_us;
-use crate::waiting;
-use crate::wakeup::{self, BackgroundProcess};
+use crate::postgres::time::clock_us;
+use crate::postgres::wakeup::{self, BackgroundProcess};
 use snowflake_core::{Disk, Event, Host};
+use state_file::StateFile;
 use std::time::Duration;
 
 /// The host of the generator in shared memory.

@@ -1,14 +1,12 @@
 //! This server's lease, which the generator keeps: the requests for it, and the replies.
 
-use crate::contact_status;
-use crate::control_file::system_identifier;
-use crate::generator;
 use crate::messages::{LeaseFailure, log};
+use crate::postgres::control_file::system_identifier;
+use crate::postgres::time::clock_us;
+use crate::postgres::wakeup::{self, BackgroundProcess};
+use crate::session::{generator, start};
 use crate::settings;
-use crate::shmem::SharedGenerator;
-use crate::start;
-use crate::time::clock_us;
-use crate::wakeup::{self, BackgroundProcess};
+use crate::shmem::{SharedGenerator, contact_status};
 use snowflake_contact::{Failure, Reply, Request};
 use snowflake_core::{Answer, Answered, Contact};
 use std::time::Duration;

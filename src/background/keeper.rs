@@ -1,14 +1,12 @@
 //! The keeper: a background worker that moves the reservation ahead while IDs are generated, so that calls need not
 //! wait for the disk. Without it calls do so themselves.
 
-use crate::generator;
-use crate::host::PgHost;
-use crate::host_lock;
 use crate::messages::{gate, log};
+use crate::platform::{PgHost, host_lock};
+use crate::postgres::wakeup::{self, BackgroundProcess};
+use crate::session::{generator, start};
 use crate::settings;
 use crate::shmem::{self, SharedGenerator};
-use crate::start;
-use crate::wakeup::{self, BackgroundProcess};
 use pgrx::bgworkers::{BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime, SignalWakeFlags};
 use pgrx::prelude::*;
 use snowflake_core::{ClosedReason, Host, Unopened};

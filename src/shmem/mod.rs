@@ -3,15 +3,16 @@
 //! The postmaster creates the memory at its start, and again after a crash of a backend. Every process inherits the
 //! mapping by fork, so addresses are the same in all of them.
 
-use crate::contact_status::{self, SharedStatus};
-use crate::control_file::{self, ControlFile};
-use crate::host::PgHost;
-use crate::host_lock;
-use crate::lightweight_lock::LightweightLock;
+pub mod contact_status;
+
 use crate::messages::log;
+use crate::platform::lightweight_lock::LightweightLock;
+use crate::platform::{PgHost, host_lock};
+use crate::postgres::control_file::{self, ControlFile};
+use crate::postgres::transactions;
+use crate::postgres::wakeup::{self, Wakeups};
 use crate::settings;
-use crate::transactions;
-use crate::wakeup::{self, Wakeups};
+use contact_status::SharedStatus;
 use pgrx::prelude::*;
 use snowflake_core::{Config, Control, Generator, Host, LaneMemory, Limits, Slot, View};
 use std::ffi::CStr;

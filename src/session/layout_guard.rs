@@ -7,8 +7,8 @@
 //! process it at their next lock, at the latest in their next transaction. The settings change only while the server is
 //! stopped.
 
-use crate::display::quote;
 use crate::messages::{Error, gate, reading};
+use crate::postgres::display::quote;
 use crate::settings::{self, BACKUP_WORKERS_NAME, LAYOUT_NAMES, Settings};
 use crate::shmem::SharedGenerator;
 use pgrx::pg_sys::SysCacheIdentifier::PROCNAMEARGSNSP;

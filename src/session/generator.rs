@@ -1,15 +1,15 @@
 //! The one place that generates an ID: a session's access to the generator in shared memory, and its gate.
 
-use crate::contact_status::{self, Outcome};
-use crate::host_lock;
-use crate::layout_guard;
-use crate::messages::{Awaited, Error, gate, horizon, reading};
+use super::layout_guard;
+use super::start;
+use crate::messages::{Awaited, Error, gate, reading};
+use crate::platform::host_lock;
+use crate::platform::waiting;
+use crate::postgres::transactions;
+use crate::postgres::wakeup::{self, BackgroundProcess};
 use crate::settings;
+use crate::shmem::contact_status::{self, Outcome};
 use crate::shmem::{self, SharedGenerator};
-use crate::start;
-use crate::transactions;
-use crate::waiting;
-use crate::wakeup::{self, BackgroundProcess};
 use pgrx::pg_sys;
 use snowflake_core::{AdoptError, ClosedReason, Horizon, Parts, Range, Refusal, Unopened};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -69,11 +69,11 @@ pub fn horizon() -> Horizon {
 fn try_horizon() -> Result<Horizon, Error> {
     let generator = require_generator()?;
     if in_recovery() {
-        return Err(horizon::in_recovery());
+        return Err(gate::no_horizon_in_recovery());
     }
     layout_guard::for_reading()?;
     if transactions::has_earlier_prepared() {
-        return Err(horizon::earlier_prepared());
+        return Err(gate::no_horizon_earlier_prepared());
     }
     let read = |generator: &SharedGenerator| {
         generator.horizon(transactions::slots(), transactions::is_running, transactions::is_in_progress)
