@@ -2,14 +2,14 @@
 //! wait for the disk. Without it calls do so themselves.
 
 use crate::messages::{gate, log};
-use crate::platform::{PgHost, host_lock};
+use crate::platform::{PgPlatform, host_lock};
 use crate::postgres::wakeup::{self, BackgroundProcess};
 use crate::session::{generator, start};
 use crate::settings;
 use crate::shmem::{self, SharedGenerator};
 use pgrx::bgworkers::{BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime, SignalWakeFlags};
 use pgrx::prelude::*;
-use snowflake_core::{ClosedReason, Host, Unopened};
+use snowflake_core::{ClosedReason, Platform, Unopened};
 use std::time::{Duration, Instant};
 
 /// Shorter than half of the shortest reservation, which is 250 ms with a `max_ahead` of 0.
@@ -93,7 +93,7 @@ fn log_layout_expiry() {
     const SOON_US: i64 = 2 * 366 * 86_400_000_000;
     let Some(layout) = settings::layout() else { return };
     let expires_at_us = layout.ends_at_us();
-    if expires_at_us.saturating_sub(PgHost.wall_us()) < SOON_US {
+    if expires_at_us.saturating_sub(PgPlatform.wall_us()) < SOON_US {
         log::expiry(expires_at_us);
     }
 }

@@ -9,7 +9,7 @@
 use crate::messages::log;
 use crate::postgres::control_file::system_identifier;
 use serde::{Deserialize, Serialize};
-use snowflake_core::host::{HostLock, Locked};
+use snowflake_core::platform::{HostLock, Locked};
 use std::ffi::c_int;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};

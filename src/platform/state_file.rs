@@ -8,7 +8,7 @@ use super::host_lock::ShmLock;
 use super::waiting::WaitEvent;
 use crate::messages::{Awaited, STATE_FILE};
 use snowflake_core::Errno;
-use snowflake_core::host::{Disk, FileIdentity, HostLock, Loaded, SLOT_BYTES, SLOTS, WriteError};
+use snowflake_core::platform::{Disk, FileIdentity, HostLock, Loaded, SLOT_BYTES, SLOTS, WriteError};
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};

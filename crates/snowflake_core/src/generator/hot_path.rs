@@ -17,10 +17,10 @@
 //! its restored mark.
 
 use super::{Generator, Range};
-use crate::host::Host;
 use crate::ladder::Blocked;
 use crate::lane::Lane;
 use crate::permit::Permit;
+use crate::platform::Platform;
 use crate::ring::Claim;
 use parking_lot::lock_api::RawMutex;
 
@@ -55,7 +55,7 @@ struct Snapshot<'m, 'g> {
     latest_us: i64,
 }
 
-impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
+impl<'m, P: Platform, R: RawMutex> Generator<'m, P, R> {
     /// One attempt at `n` IDs in the first tick that has room for them, from the snapshot's tick on.
     #[inline]
     pub(super) fn attempt(&self, n: i64, check: ClockCheck) -> Attempt {

@@ -26,10 +26,10 @@ pub use horizon::Horizon;
 pub use status::{LaneStatus, Status};
 
 use crate::config::{Config, Limits, WorkerSource};
-use crate::host::{Event, Host};
 use crate::lane::{Lane, LaneMemory};
 use crate::layout::Layout;
 use crate::memory::{ColdState, Control, View};
+use crate::platform::{Event, Platform};
 use crate::refusal::Refusal;
 use crate::ring::Shape;
 use crate::sync::AtomicU64;
@@ -53,7 +53,7 @@ pub struct Range {
 
 /// Generates IDs. Any number of generators, in as many threads or processes, may share one memory; all of
 /// them must have the same [`Config`].
-pub struct Generator<'m, H, R: RawMutex> {
+pub struct Generator<'m, P, R: RawMutex> {
     layout: Layout,
     /// The length of the layout's tick, cached because computing it is slow.
     tick_us: i64,
@@ -71,12 +71,12 @@ pub struct Generator<'m, H, R: RawMutex> {
     unexpected_ticks: i64,
     control: &'m Control<R>,
     lanes: Box<[Lane<'m>]>,
-    host: H,
+    platform: P,
 }
 
-impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
+impl<'m, P: Platform, R: RawMutex> Generator<'m, P, R> {
     /// A generator on this memory, which must have been created for this configuration.
-    pub fn new(config: &Config, view: View<'m, R>, host: H) -> Self {
+    pub fn new(config: &Config, view: View<'m, R>, platform: P) -> Self {
         let Config { layout, datacenter, workers, source, ring_ticks, .. } = *config;
         let View { control, lanes, slots } = view;
         assert_eq!(lanes.len(), workers.lanes(), "the memory has another number of lanes");
@@ -100,13 +100,13 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
             unexpected_ticks: UNEXPECTED_US / layout.tick().micros(),
             control,
             lanes: zip(lanes, slots.chunks_exact(ring_ticks)).map(lane).collect(),
-            host,
+            platform,
         }
     }
 
-    /// The generator's host.
-    pub fn host(&self) -> &H {
-        &self.host
+    /// The generator's platform.
+    pub fn platform(&self) -> &P {
+        &self.platform
     }
 
     // ---- IDs ----
@@ -120,7 +120,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         }
     }
 
-    /// Generates an ID if the hot path can, which calls no function of the host but its wall clock. `None` means that
+    /// Generates an ID if the hot path can, which calls no function of the platform but its wall clock. `None` means that
     /// [`next_id`](Self::next_id) has to generate it.
     #[inline(always)]
     pub fn try_next_id(&self) -> Option<i64> {
@@ -150,7 +150,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     pub fn set_limits(&self, limits: Limits) {
         let ring_ticks = self.lanes[0].ring_ticks() as usize;
         self.control.switch.set_limits(limits.clamped_to(ring_ticks, &self.layout));
-        if self.host.disk().is_none() {
+        if self.platform.disk().is_none() {
             self.control.switch.set_max_ahead(self.asked_limits().max_ahead_us);
         }
     }
@@ -167,7 +167,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     // ---- shared by the generator's files ----
 
-    /// Runs `work` under the cold lock, then reports to the host if writing began to fail or works again.
+    /// Runs `work` under the cold lock, then reports to the platform if writing began to fail or works again.
     fn locked<T>(&self, work: impl FnOnce(&mut ColdState) -> T) -> T {
         let mut cold = self.control.cold.lock();
         let failed_before = cold.writer.failure().is_some();
@@ -175,8 +175,8 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         let failure = cold.writer.failure();
         drop(cold);
         match (failed_before, failure) {
-            (false, Some(errno)) => self.host.report(Event::WriteFailed(errno)),
-            (true, None) => self.host.report(Event::WriteRecovered),
+            (false, Some(errno)) => self.platform.report(Event::WriteFailed(errno)),
+            (true, None) => self.platform.report(Event::WriteRecovered),
             _ => {}
         }
         result
@@ -208,7 +208,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     /// The wall clock, in microseconds since the epoch.
     fn now_us(&self) -> i64 {
-        self.layout.relative(self.host.wall_us())
+        self.layout.relative(self.platform.wall_us())
     }
 
     /// The last tick that guarantee 4 allows at this wall-clock time, in microseconds since the epoch.
@@ -229,8 +229,8 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// Counts a step of the wall clock. Reports a large step forward, because the correction that follows is a step
     /// back.
     fn observe_clock(&self) {
-        if let Some(micros) = self.control.counters.clock.observe(&self.host) {
-            self.host.report(Event::ForwardJump(micros));
+        if let Some(micros) = self.control.counters.clock.observe(&self.platform) {
+            self.platform.report(Event::ForwardJump(micros));
         }
     }
 }

@@ -3,15 +3,15 @@
 //! keeper does so while IDs are generated; a call does so itself only if the keeper does not.
 
 use super::Generator;
-use crate::host::Host;
 use crate::ladder::Step;
 use crate::memory::{ColdState, Gate};
+use crate::platform::Platform;
 use crate::refusal::{Errno, Refusal};
 use parking_lot::lock_api::RawMutex;
 
-impl<H: Host, R: RawMutex> Generator<'_, H, R> {
+impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     /// Does what calls have asked for, brings a changed `max_ahead` into force, and moves the reservation ahead once
-    /// less than half of it is left. The keeper calls this from time to time, and when [`Host::ask_keeper`] wakes it.
+    /// less than half of it is left. The keeper calls this from time to time, and when [`Platform::ask_keeper`] wakes it.
     pub fn run_keeper(&self) -> Result<(), Refusal> {
         let event = self.locked(|cold| {
             cold.is_keeper_stuck = false;
@@ -24,7 +24,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
                 None => self.extend_reservation(cold).map(|()| None),
             }
         })?;
-        event.into_iter().for_each(|event| self.host.report(event));
+        event.into_iter().for_each(|event| self.platform.report(event));
         Ok(())
     }
 
@@ -53,7 +53,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// Returns whether the settings have a longer one than the record: it comes into force when it is durable.
     fn heed_max_ahead(&self, cold: &mut ColdState) -> bool {
         let (asked_us, switch) = (self.asked_limits().max_ahead_us, &self.control.switch);
-        let (in_force_us, now_us) = (switch.max_ahead_us(), self.host.wall_us());
+        let (in_force_us, now_us) = (switch.max_ahead_us(), self.platform.wall_us());
         let began = self.lanes[self.active()].restored().max(cold.run.above);
         let latest = self.layout.tick_at(now_us.saturating_add(asked_us));
         let is_passed =
@@ -79,7 +79,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
 
     /// Extends the reservation of `lane` to `wanted` or beyond: first on disk, then in memory (guarantee 2).
     pub(super) fn reserve(&self, cold: &mut ColdState, lane: usize, wanted: i64) -> Result<(), Refusal> {
-        if self.host.disk().is_none() {
+        if self.platform.disk().is_none() {
             return Ok(());
         }
         if wanted > self.control.switch.until() {
@@ -89,7 +89,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let pending_us = &mut cold.writer.pending.max_ahead_us;
         *pending_us = (*pending_us).max(asked_us);
         let mark = cold.writer.raise_mark(lane, self.reservation_end(cold, wanted));
-        cold.writer.write(&self.host).map_err(Refusal::NotDurable)?;
+        cold.writer.write(&self.platform).map_err(Refusal::NotDurable)?;
         cold.reserved_ticks = mark - wanted;
         if asked_us > self.control.switch.max_ahead_us() {
             self.control.switch.set_max_ahead(asked_us);
@@ -102,7 +102,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// now, and past `wanted`.
     fn reservation_end(&self, cold: &ColdState, wanted: i64) -> i64 {
         let ahead_us = self.control.switch.max_ahead_us() + cold.writer.reserve_us();
-        let end = self.layout.tick_at(self.host.wall_us().saturating_add(ahead_us));
+        let end = self.layout.tick_at(self.platform.wall_us().saturating_add(ahead_us));
         end.max(wanted + 1).min(self.last_tick())
     }
 
@@ -115,13 +115,13 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// process can generate an ID any more. Does nothing if the gate was never open.
     pub fn write_exact_marks(&self) -> Result<(), Errno> {
         let Some(mut cold) = self.control.cold.try_lock() else { return Ok(()) };
-        if cold.gate != Gate::Open || self.host.disk().is_none() {
+        if cold.gate != Gate::Open || self.platform.disk().is_none() {
             return Ok(());
         }
         for (lane, mark) in self.lanes.iter().zip(&mut cold.writer.pending.marks) {
             lane.close();
             *mark = lane.exact_mark();
         }
-        cold.writer.write_at_once(&self.host)
+        cold.writer.write_at_once(&self.platform)
     }
 }

@@ -2,12 +2,12 @@
 //! the new lane gets a reservation, and both are durable before the new lane is published.
 
 use super::Generator;
-use crate::host::{Event, Host};
 use crate::memory::{ColdState, Gate};
+use crate::platform::{Event, Platform};
 use crate::refusal::{NoLane, Refusal};
 use parking_lot::lock_api::RawMutex;
 
-impl<H: Host, R: RawMutex> Generator<'_, H, R> {
+impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     /// Moves to the next usable lane on an operator's request, and returns its worker.
     pub fn rotate_now(&self) -> Result<i64, Refusal> {
         let (event, to) = self.locked(|cold| {
@@ -20,7 +20,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             let event = self.rotate(cold, self.active(), 1)?;
             Ok((event, self.workers(cold).worker(self.active())))
         })?;
-        self.host.report(event);
+        self.platform.report(event);
         Ok(to)
     }
 

@@ -3,9 +3,9 @@
 
 use super::Generator;
 use crate::config::WorkerSource;
-use crate::host::{Disk, Event, Host, Loaded, Locked};
 use crate::lease::Membership;
 use crate::memory::{ColdState, Gate, Run};
+use crate::platform::{Disk, Event, Loaded, Locked, Platform};
 use crate::refusal::{ClosedReason, Refusal, Unopened};
 use crate::state::pending::PendingRecord;
 use crate::state::record::{Record, newest};
@@ -18,7 +18,7 @@ use parking_lot::lock_api::RawMutex;
 /// in a burst or the second of rule 4 demands. If it takes longer, the ladder decides.
 const LONGEST_WAIT_US: i64 = 2_000_000;
 
-impl<H: Host, R: RawMutex> Generator<'_, H, R> {
+impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     /// Whether the gate is open.
     pub fn is_open(&self) -> bool {
         self.lanes[self.active()].permitted().is_some()
@@ -34,7 +34,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             let settled = started.and_then(|()| self.settle(cold, start));
             (settled.map(|opened| events[1] = events[1].or(opened)), events)
         });
-        events.into_iter().flatten().for_each(|event| self.host.report(event));
+        events.into_iter().flatten().for_each(|event| self.platform.report(event));
         result
     }
 
@@ -48,7 +48,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// could.
     pub fn lock_again(&self) -> bool {
         self.locked(|cold| {
-            let Some(lock) = self.host.disk().and_then(Disk::host_lock) else { return false };
+            let Some(lock) = self.platform.disk().and_then(Disk::host_lock) else { return false };
             let pending = &cold.writer.pending;
             let origins = self.origins(cold);
             matches!(cold.gate, Gate::Open | Gate::Settling)
@@ -61,7 +61,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     fn start_unless_done(&self, cold: &mut ColdState, start: &Start) -> Result<[Option<Event>; 2], Unopened> {
         match cold.gate {
             Gate::Open | Gate::Settling => Ok([None, None]),
-            Gate::Closed { reason, retry_at_us } if self.host.boot_us() < retry_at_us => {
+            Gate::Closed { reason, retry_at_us } if self.platform.boot_us() < retry_at_us => {
                 Err(Unopened::Closed(reason))
             }
             Gate::Closed { .. } | Gate::Untried => self.start(cold, start, None),
@@ -77,7 +77,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     ) -> Result<[Option<Event>; 2], Unopened> {
         self.try_start(cold, start, adopted_us).map_err(|(why, retry_at_us)| {
             // A gate that stays closed, as a copy's, must not keep another server from opening its own.
-            if let Some(disk) = self.host.disk().filter(|_| why != Unopened::Closed(ClosedReason::Taken)) {
+            if let Some(disk) = self.platform.disk().filter(|_| why != Unopened::Closed(ClosedReason::Taken))
+            {
                 self.lock_workers(disk, start.system_identifier, &[]);
             }
             // With a registry, the next start takes the home worker from the record.
@@ -96,14 +97,14 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         start: &Start,
         adopted_us: Option<i64>,
     ) -> Result<[Option<Event>; 2], (Unopened, i64)> {
-        let later = |reason| (Unopened::Closed(reason), self.host.boot_us() + RETRY_US);
+        let later = |reason| (Unopened::Closed(reason), self.platform.boot_us() + RETRY_US);
         let first_lane = self.configured.first_lane(start.timeline);
         let in_range = |now_us| {
-            let refused = |refusal| (Unopened::Clock(refusal), self.host.boot_us());
+            let refused = |refusal| (Unopened::Clock(refusal), self.platform.boot_us());
             self.check_range(now_us).map_err(refused)
         };
-        let Some(disk) = self.host.disk() else {
-            in_range(self.host.wall_us())?;
+        let Some(disk) = self.platform.disk() else {
+            in_range(self.platform.wall_us())?;
             let membership = (self.source == WorkerSource::Registry).then(|| self.new_node());
             let pending = &mut cold.writer.pending;
             (pending.timeline, pending.membership, pending.active) = (start.timeline, membership, first_lane);
@@ -138,7 +139,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             }
             // A forgotten clone must not take the place of a server that restarts.
             let retries = is_own_directory || start.made_timeline;
-            let retry_at_us = if retries { self.host.boot_us() } else { i64::MAX };
+            let retry_at_us = if retries { self.platform.boot_us() } else { i64::MAX };
             return Err((Unopened::Closed(ClosedReason::Taken), retry_at_us));
         }
         let loaded = load()?;
@@ -153,7 +154,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             origins = Origins::NONE;
             locked = self.lock_workers(disk, start.system_identifier, &origins);
         }
-        let now_us = self.host.wall_us();
+        let now_us = self.platform.wall_us();
         in_range(now_us)?;
         let evidence = Evidence {
             layout: &self.layout,
@@ -178,8 +179,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         };
         cold.writer.pending = decision.pending;
         let written = match decision.needs_new_file {
-            true => cold.writer.write_new_file(&self.host),
-            false => cold.writer.write_at_once(&self.host),
+            true => cold.writer.write_new_file(&self.platform),
+            false => cold.writer.write_at_once(&self.platform),
         };
         written.map_err(|errno| later(ClosedReason::Os(errno)))?;
         self.begin_run(cold, decision, now_us);
@@ -209,7 +210,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             lane.raise_floor(mark);
         }
         self.lanes[active].raise_floor(above);
-        if self.host.disk().is_some() {
+        if self.platform.disk().is_some() {
             self.control.switch.set_max_ahead(pending.max_ahead_us);
         }
         self.break_order(cold, self.lanes[active].current_tick(), || self.control.switch.activate(active));
@@ -231,7 +232,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         locked: Locked,
     ) -> Option<uuid::Uuid> {
         let lock = disk.host_lock().filter(|_| matches!(locked, Locked::Own(_)) && !origins.is_empty())?;
-        let token = self.host.random();
+        let token = self.platform.random();
         lock.sign(origins, token).then_some(token)
     }
 
@@ -280,7 +281,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         if self.source == WorkerSource::Registry && cold.writer.pending.lease().is_none() {
             return Err(Unopened::NoLease);
         }
-        let is_durable = self.host.disk().is_some();
+        let is_durable = self.platform.disk().is_some();
         let missing_us = self.behind_us(self.active()) - self.control.switch.max_ahead_us();
         let longest_us = LONGEST_WAIT_US + self.layout.tick().micros();
         if is_durable && (1..=longest_us).contains(&missing_us) {
@@ -288,7 +289,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         }
         // Marks that were raised meanwhile may be in memory only, if their write failed (guarantee 2).
         if cold.writer.failure().is_some() {
-            let written = cold.writer.write(&self.host);
+            let written = cold.writer.write(&self.platform);
             written.map_err(|errno| Unopened::Closed(ClosedReason::Os(errno)))?;
         }
         cold.gate = Gate::Open;

@@ -5,7 +5,7 @@ use crate::simulation::fixtures::{MAX_AHEAD, RESERVE, clone_of, promote, run_ahe
 use crate::simulation::registry::{BITS, GRANT, Member, Registry, configured, fleet, member, standby_of};
 use crate::simulation::server::{HOUR, MINUTE, MS, SECOND, Server};
 use crate::simulation::world::{Machine, SYSTEM, config};
-use snowflake_core::host::{FileIdentity, HostLock, SLOT_BYTES};
+use snowflake_core::platform::{FileIdentity, HostLock, SLOT_BYTES};
 use snowflake_core::{Answer, Answered, ClosedReason, Config, Layout, Lease, Limits, Parts};
 use snowflake_core::{Policy, Refusal, Tick, Unopened, WorkerSource};
 use std::cell::Cell;

@@ -9,7 +9,7 @@ use crate::simulation::fixtures::{
 use crate::simulation::server::{DAY, HOUR, MINUTE, MS, SECOND, Server};
 use crate::simulation::world::{Machine, NOON, SYSTEM, config};
 use serde_json::Value;
-use snowflake_core::host::{FileIdentity, SLOT_BYTES, SLOTS};
+use snowflake_core::platform::{FileIdentity, SLOT_BYTES, SLOTS};
 use snowflake_core::{AdoptError, ClosedReason, Config, Event, Layout, Limits, NoLane, Policy};
 use snowflake_core::{Parts, Refusal, Start, Tick, Unopened, Workers};
 use std::cell::Cell;

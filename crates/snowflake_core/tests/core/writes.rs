@@ -5,7 +5,7 @@ use crate::simulation::fixtures::{break_disk, crashed, plain, promote, run_ahead
 use crate::simulation::server::{DAY, HOUR, MS, SECOND, Server};
 use crate::simulation::tape::Tape;
 use crate::simulation::world::Machine;
-use snowflake_core::host::{SLOT_BYTES, SLOTS};
+use snowflake_core::platform::{SLOT_BYTES, SLOTS};
 use snowflake_core::{ClosedReason, Event, Refusal, Unopened};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};

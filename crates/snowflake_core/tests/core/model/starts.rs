@@ -4,7 +4,7 @@ use super::runs::{Lingering, Run, Server, Snapshot};
 use super::scopes::{LONGEST_WAIT, MS, SECOND, settings};
 use crate::simulation::disk::Power;
 use crate::simulation::world::SYSTEM;
-use snowflake_core::host::SLOT_BYTES;
+use snowflake_core::platform::SLOT_BYTES;
 use snowflake_core::{AdoptError, ClosedReason, Config, Event, Start, Unopened};
 
 impl Server {
