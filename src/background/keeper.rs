@@ -9,7 +9,7 @@ use crate::settings;
 use crate::shmem::{self, SharedGenerator};
 use pgrx::bgworkers::{BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime, SignalWakeFlags};
 use pgrx::prelude::*;
-use snowflake_core::{ClosedReason, Platform, Unopened};
+use snowflake_core::{ClosedReason, NotOpen, Platform};
 use std::time::{Duration, Instant};
 
 /// Shorter than half of the shortest reservation, which is 250 ms with a `max_ahead` of 0.
@@ -110,17 +110,17 @@ fn log_pending_registry() {
 fn open(generator: &SharedGenerator, logged: &mut Option<String>) -> Duration {
     let why = match generator.open(&start::this()) {
         Ok(()) => return ROUND,
-        Err(Unopened::Settling(micros)) => return Duration::from_micros(micros as u64).min(ROUND),
+        Err(NotOpen::Settling(micros)) => return Duration::from_micros(micros as u64).min(ROUND),
         // The registrar logs why, and wakes the keeper when there is a lease.
-        Err(Unopened::NoLease) => return IDLE_ROUND,
+        Err(NotOpen::NoLease) => return IDLE_ROUND,
         Err(why) => why,
     };
-    let error = generator::unopened(why);
+    let error = generator::not_open(why);
     let cause = error.cause().to_owned();
     if logged.as_ref() != Some(&cause) {
         log::unavailable(error);
         *logged = Some(cause);
     }
     // Often the other process belongs to this server's previous run, and exits soon.
-    if why == Unopened::Closed(ClosedReason::Taken) { ROUND } else { IDLE_ROUND }
+    if why == NotOpen::Closed(ClosedReason::Taken) { ROUND } else { IDLE_ROUND }
 }

@@ -34,7 +34,7 @@ impl Leasing {
             self.logged_closed = None;
             return true;
         };
-        let error = generator::unopened(why);
+        let error = generator::not_open(why);
         contact_status::set_failed(&LeaseFailure { error: error.summary(), hint: error.hint().to_owned() });
         let cause = error.cause().to_owned();
         if self.logged_closed.as_ref() != Some(&cause) {

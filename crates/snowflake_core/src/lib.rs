@@ -94,6 +94,6 @@ pub use lease::{Answer, Answered, Contact, Lease};
 pub use memory::{Control, Memory, View};
 pub use parking_lot::lock_api;
 pub use platform::{Disk, Event, Platform};
-pub use refusal::{AdoptError, ClosedReason, Errno, NoLane, Refusal, Unopened};
+pub use refusal::{AdoptError, ClosedReason, Errno, NoLane, NotOpen, Refusal};
 pub use state::start::Start;
 pub use workers::Workers;

@@ -3,7 +3,7 @@
 use super::Generator;
 use crate::memory::{ColdState, Gate};
 use crate::platform::{Event, Platform};
-use crate::refusal::{AdoptError, ClosedReason, Errno, Unopened};
+use crate::refusal::{AdoptError, ClosedReason, Errno, NotOpen};
 use crate::state::start::{Start, mark_at};
 use parking_lot::lock_api::RawMutex;
 
@@ -27,7 +27,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
                 Gate::Closed { .. } | Gate::Untried => self.start(cold, start, None),
             };
             let adopted = match started {
-                Err(Unopened::Closed(ClosedReason::Copied)) => {
+                Err(NotOpen::Closed(ClosedReason::Copied)) => {
                     self.start(cold, start, Some(floor_us)).map(|reported| events = reported)
                 }
                 Err(why) => Err(why),
@@ -36,10 +36,10 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
                     let ahead_us = self.control.switch.max_ahead_us();
                     let floor = mark_at(&self.layout, floor_us.saturating_add(ahead_us));
                     let raised = self.raise_marks(cold, floor);
-                    raised.map_err(|errno| Unopened::Closed(ClosedReason::Os(errno)))
+                    raised.map_err(|errno| NotOpen::Closed(ClosedReason::Os(errno)))
                 }
             };
-            (adopted.map_err(AdoptError::Unopened), events)
+            (adopted.map_err(AdoptError::NotOpen), events)
         });
         let done = adopted.is_ok().then_some(Event::Adopted(floor_us));
         events.into_iter().flatten().chain(done).for_each(|event| self.platform.report(event));

@@ -6,7 +6,7 @@ use crate::config::WorkerSource;
 use crate::lease::Membership;
 use crate::memory::{ColdState, Gate, Run};
 use crate::platform::{Disk, Event, Loaded, Locked, Platform};
-use crate::refusal::{ClosedReason, Refusal, Unopened};
+use crate::refusal::{ClosedReason, NotOpen, Refusal};
 use crate::state::pending::PendingRecord;
 use crate::state::record::{Record, newest};
 use crate::state::start::{Decision, Evidence, Found, Start};
@@ -25,8 +25,8 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     }
 
     /// Opens the gate: locks the workers, reads the state, decides, and makes the decision durable. Does not wait: if
-    /// the clock has yet to catch up, it returns [`Unopened::Settling`]. Does nothing if the gate is open.
-    pub fn open(&self, start: &Start) -> Result<(), Unopened> {
+    /// the clock has yet to catch up, it returns [`NotOpen::Settling`]. Does nothing if the gate is open.
+    pub fn open(&self, start: &Start) -> Result<(), NotOpen> {
         self.observe_clock();
         let (result, events) = self.locked(|cold| {
             let mut events = [None, None];
@@ -40,7 +40,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
 
     /// Loads the node's ID and lease from the record, so that this server, standby or not, can contact the registry.
     /// Does nothing after the first time.
-    pub fn load_node(&self, start: &Start) -> Result<(), Unopened> {
+    pub fn load_node(&self, start: &Start) -> Result<(), NotOpen> {
         self.locked(|cold| self.start_unless_done(cold, start).map(drop))
     }
 
@@ -58,11 +58,11 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         })
     }
 
-    fn start_unless_done(&self, cold: &mut ColdState, start: &Start) -> Result<[Option<Event>; 2], Unopened> {
+    fn start_unless_done(&self, cold: &mut ColdState, start: &Start) -> Result<[Option<Event>; 2], NotOpen> {
         match cold.gate {
             Gate::Open | Gate::Settling => Ok([None, None]),
             Gate::Closed { reason, retry_at_us } if self.platform.boot_us() < retry_at_us => {
-                Err(Unopened::Closed(reason))
+                Err(NotOpen::Closed(reason))
             }
             Gate::Closed { .. } | Gate::Untried => self.start(cold, start, None),
         }
@@ -74,16 +74,15 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         cold: &mut ColdState,
         start: &Start,
         adopted_us: Option<i64>,
-    ) -> Result<[Option<Event>; 2], Unopened> {
+    ) -> Result<[Option<Event>; 2], NotOpen> {
         self.try_start(cold, start, adopted_us).map_err(|(why, retry_at_us)| {
             // A gate that stays closed, as a copy's, must not keep another server from opening its own.
-            if let Some(disk) = self.platform.disk().filter(|_| why != Unopened::Closed(ClosedReason::Taken))
-            {
+            if let Some(disk) = self.platform.disk().filter(|_| why != NotOpen::Closed(ClosedReason::Taken)) {
                 self.lock_workers(disk, start.system_identifier, &[]);
             }
             // With a registry, the next start takes the home worker from the record.
             cold.home = cold.home.filter(|_| self.source == WorkerSource::Configured);
-            if let Unopened::Closed(reason) = why {
+            if let NotOpen::Closed(reason) = why {
                 cold.gate = Gate::Closed { reason, retry_at_us };
             }
             why
@@ -96,11 +95,11 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         cold: &mut ColdState,
         start: &Start,
         adopted_us: Option<i64>,
-    ) -> Result<[Option<Event>; 2], (Unopened, i64)> {
-        let later = |reason| (Unopened::Closed(reason), self.platform.boot_us() + RETRY_US);
+    ) -> Result<[Option<Event>; 2], (NotOpen, i64)> {
+        let later = |reason| (NotOpen::Closed(reason), self.platform.boot_us() + RETRY_US);
         let first_lane = self.configured.first_lane(start.timeline);
         let in_range = |now_us| {
-            let refused = |refusal| (Unopened::Clock(refusal), self.platform.boot_us());
+            let refused = |refusal| (NotOpen::Clock(refusal), self.platform.boot_us());
             self.check_range(now_us).map_err(refused)
         };
         let Some(disk) = self.platform.disk() else {
@@ -112,10 +111,10 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
             self.begin_run(cold, decision, i64::MIN);
             return Ok([membership.is_none().then(|| self.opened(cold, false)), None]);
         };
-        let load = || -> Result<Option<Loaded>, (Unopened, i64)> {
+        let load = || -> Result<Option<Loaded>, (NotOpen, i64)> {
             disk.load().map_err(|errno| later(ClosedReason::Os(errno)))
         };
-        let find = |loaded: &Option<Loaded>| -> Result<Option<Found>, (Unopened, i64)> {
+        let find = |loaded: &Option<Loaded>| -> Result<Option<Found>, (NotOpen, i64)> {
             let Some(loaded) = loaded else { return Ok(None) };
             let found = newest(loaded).map_err(later)?;
             Ok(found.map(|(slot, record)| Found { record, slot, file: loaded.identity }))
@@ -140,7 +139,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
             // A forgotten clone must not take the place of a server that restarts.
             let retries = is_own_directory || start.made_timeline;
             let retry_at_us = if retries { self.platform.boot_us() } else { i64::MAX };
-            return Err((Unopened::Closed(ClosedReason::Taken), retry_at_us));
+            return Err((NotOpen::Closed(ClosedReason::Taken), retry_at_us));
         }
         let loaded = load()?;
         let found = find(&loaded)?;
@@ -274,23 +273,23 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     }
 
     /// Opens the gate once the clock is near the lane's first tick, or too far from it to wait.
-    fn settle(&self, cold: &mut ColdState, start: &Start) -> Result<Option<Event>, Unopened> {
+    fn settle(&self, cold: &mut ColdState, start: &Start) -> Result<Option<Event>, NotOpen> {
         if cold.gate == Gate::Open {
             return Ok(None);
         }
         if self.source == WorkerSource::Registry && cold.writer.pending.lease().is_none() {
-            return Err(Unopened::NoLease);
+            return Err(NotOpen::NoLease);
         }
         let is_durable = self.platform.disk().is_some();
         let missing_us = self.behind_us(self.active()) - self.control.switch.max_ahead_us();
         let longest_us = LONGEST_WAIT_US + self.layout.tick().micros();
         if is_durable && (1..=longest_us).contains(&missing_us) {
-            return Err(Unopened::Settling(missing_us));
+            return Err(NotOpen::Settling(missing_us));
         }
         // Marks that were raised meanwhile may be in memory only, if their write failed (guarantee 2).
         if cold.writer.failure().is_some() {
             let written = cold.writer.write(&self.platform);
-            written.map_err(|errno| Unopened::Closed(ClosedReason::Os(errno)))?;
+            written.map_err(|errno| NotOpen::Closed(ClosedReason::Os(errno)))?;
         }
         cold.gate = Gate::Open;
         // `start` may have run in recovery, on the earlier timeline.

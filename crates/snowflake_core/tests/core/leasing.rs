@@ -7,7 +7,7 @@ use crate::simulation::server::{HOUR, MINUTE, MS, SECOND, Server};
 use crate::simulation::world::{Machine, SYSTEM, config};
 use snowflake_core::platform::{FileIdentity, HostLock, SLOT_BYTES};
 use snowflake_core::{Answer, Answered, ClosedReason, Config, Layout, Lease, Limits, Parts};
-use snowflake_core::{Policy, Refusal, Tick, Unopened, WorkerSource};
+use snowflake_core::{NotOpen, Policy, Refusal, Tick, WorkerSource};
 use std::cell::Cell;
 use std::rc::Rc;
 use uuid::Uuid;
@@ -57,7 +57,7 @@ fn with_a_configured_worker_every_id_of_its_lanes_is_a_servers_own() {
 fn node_generates_nothing_before_it_has_a_lease() {
     let (machine, registry) = (member(), Registry::new());
     machine.boot_up();
-    assert_eq!(machine.open(), Err(Unopened::NoLease));
+    assert_eq!(machine.open(), Err(NotOpen::NoLease));
     assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
     assert_eq!(machine.meet(&registry), Answered::Leased);
     assert!(machine.settle() <= MS, "the lease's floor replaces rule 4");
@@ -149,10 +149,10 @@ fn lease_goes_on_only_with_the_hosts_token() {
         machine.go_down();
         happens(&machine);
         machine.boot_up();
-        assert_eq!(machine.open(), Err(Unopened::NoLease), "{name}");
+        assert_eq!(machine.open(), Err(NotOpen::NoLease), "{name}");
         // Nor does an operator bring it back.
         machine.adopt(machine.wall()).unwrap();
-        assert_eq!((machine.lease(), machine.open()), (None, Err(Unopened::NoLease)), "{name}");
+        assert_eq!((machine.lease(), machine.open()), (None, Err(NotOpen::NoLease)), "{name}");
         let contact = machine.contact();
         assert!(contact.node != node && contact.lease.is_none() && contact.registry.is_none(), "{name}");
         assert_eq!(machine.disk.host_lock.held(), [0; 0], "it has no worker");
@@ -230,7 +230,7 @@ fn lease_of_an_earlier_run_that_is_put_back_is_over() {
     machine.go_down();
     machine.disk.put_as(slots, identity);
     machine.boot_up();
-    assert_eq!(machine.open(), Err(Unopened::NoLease));
+    assert_eq!(machine.open(), Err(NotOpen::NoLease));
 }
 
 /// A server whose lease of these workers is over may not know that yet. The registry keeps the two apart.
@@ -245,7 +245,7 @@ fn lease_of_workers_locked_by_another_server_opens_without_a_token() {
     machine.id();
     assert_eq!(machine.disk.said().unwrap().token, None);
     machine.crash();
-    assert_eq!(machine.open(), Err(Unopened::NoLease), "it is another node");
+    assert_eq!(machine.open(), Err(NotOpen::NoLease), "it is another node");
 }
 
 /// Otherwise the next server on the host to which they are leased would stay closed.
@@ -268,7 +268,7 @@ fn lease_waits_for_a_process_of_the_run_before() {
     machine.crash();
     machine.disk.host_lock.is_own_held.set(true);
     for _ in 0..2 {
-        assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Taken)));
+        assert_eq!(machine.open(), Err(NotOpen::Closed(ClosedReason::Taken)));
     }
     machine.disk.host_lock.is_own_held.set(false);
     machine.settle();
@@ -286,7 +286,7 @@ fn server_that_ran_with_a_configured_worker_is_another_node() {
     machine.id();
     machine.set_config(fleet(Limits::default()));
     machine.crash();
-    assert_eq!(machine.open(), Err(Unopened::NoLease));
+    assert_eq!(machine.open(), Err(NotOpen::NoLease));
 }
 
 #[test]
@@ -319,7 +319,7 @@ fn lease_that_is_over_closes_the_gate_until_the_next_one() {
     assert_eq!(machine.answered(&contact, registry.answer(&contact, machine.wall())), Answered::Lost);
     assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
     assert_eq!(machine.with(|generator| generator.status().home), None);
-    assert_eq!(machine.open(), Err(Unopened::NoLease));
+    assert_eq!(machine.open(), Err(NotOpen::NoLease));
     assert_ne!(machine.contact().node, contact.node);
     machine.meet(&registry);
     machine.settle();
@@ -337,7 +337,7 @@ fn lease_that_begins_on_a_failing_disk_begins_once_it_is_durable() {
     let answer = registry.answer(&contact, machine.wall());
     machine.disk.set_faults(|_| Fault::Fail(EIO));
     assert_eq!(machine.with(|generator| generator.answered(&contact, answer)), Err(EIO));
-    assert_eq!((machine.lease(), machine.open()), (None, Err(Unopened::NoLease)));
+    assert_eq!((machine.lease(), machine.open()), (None, Err(NotOpen::NoLease)));
     assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
     machine.disk.heal();
     assert_eq!(machine.answered(&contact, answer), Answered::Leased);
@@ -455,10 +455,10 @@ fn server_that_counts_workers_or_ticks_otherwise_is_another_node() {
         machine.id();
         machine.set_config(after);
         machine.crash();
-        assert_eq!(machine.open(), Err(Unopened::NoLease), "{after:?}");
+        assert_eq!(machine.open(), Err(NotOpen::NoLease), "{after:?}");
         machine.set_config(before);
         machine.crash();
-        assert_eq!(machine.open(), Err(Unopened::NoLease), "it was another node meanwhile");
+        assert_eq!(machine.open(), Err(NotOpen::NoLease), "it was another node meanwhile");
     }
 }
 
