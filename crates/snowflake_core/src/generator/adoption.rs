@@ -33,7 +33,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
                 Err(why) => Err(why),
                 Ok(reported) => {
                     events = reported;
-                    let ahead_us = self.control.switch.max_ahead_us();
+                    let ahead_us = self.control.live.max_ahead_us();
                     let floor = mark_at(&self.layout, floor_us.saturating_add(ahead_us));
                     let raised = self.raise_marks(cold, floor);
                     raised.map_err(|errno| NotOpen::Closed(ClosedReason::Os(errno)))

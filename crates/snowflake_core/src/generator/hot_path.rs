@@ -79,7 +79,7 @@ impl<'m, P: Platform, R: RawMutex> Generator<'m, P, R> {
     /// Reads lane, permit, clock and current tick, in this order; `None` if the clock must be checked first.
     #[inline(always)]
     fn snapshot(&self, check: ClockCheck) -> Option<Snapshot<'m, '_>> {
-        let switch = &self.control.switch;
+        let switch = &self.control.live;
         let index = switch.active();
         let lane = &self.lanes[index];
         let permit = lane.permit();

@@ -109,7 +109,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     fn leave(&self, cold: &mut ColdState) {
         self.lanes.iter().for_each(|lane| lane.close());
         cold.gate = Gate::Settling;
-        self.control.switch.set_until(NO_TICK);
+        self.control.live.set_until(NO_TICK);
     }
 
     /// This server as a node that has not contacted a registry yet.
@@ -141,7 +141,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         for (lane, mark) in self.lanes.iter().zip(pending.marks) {
             lane.raise_floor(mark);
         }
-        self.break_order(cold, self.lanes[first].current_tick(), || self.control.switch.activate(first));
+        self.break_order(cold, self.lanes[first].current_tick(), || self.control.live.activate(first));
         self.set_until(cold);
         Ok(())
     }
@@ -162,6 +162,6 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
             WorkerSource::Configured => i64::MAX,
             WorkerSource::Registry => cold.writer.pending.lease().map_or(NO_TICK, |lease| lease.until),
         };
-        self.control.switch.set_until(until);
+        self.control.live.set_until(until);
     }
 }

@@ -149,20 +149,20 @@ impl<'m, P: Platform, R: RawMutex> Generator<'m, P, R> {
     /// Changes the limits for every generator on this memory. `max_ahead` is clamped to a quarter of the ring.
     pub fn set_limits(&self, limits: Limits) {
         let ring_ticks = self.lanes[0].ring_ticks() as usize;
-        self.control.switch.set_limits(limits.clamped_to(ring_ticks, &self.layout));
+        self.control.live.set_limits(limits.clamped_to(ring_ticks, &self.layout));
         if self.platform.disk().is_none() {
-            self.control.switch.set_max_ahead(self.asked_limits().max_ahead_us);
+            self.control.live.set_max_ahead(self.asked_limits().max_ahead_us);
         }
     }
 
     /// The limits of the settings.
     pub fn asked_limits(&self) -> Limits {
-        self.control.switch.limits()
+        self.control.live.limits()
     }
 
     /// The limits in force: a `max_ahead` that was changed comes into force a little later.
     pub fn limits(&self) -> Limits {
-        Limits { max_ahead_us: self.control.switch.max_ahead_us(), ..self.asked_limits() }
+        Limits { max_ahead_us: self.control.live.max_ahead_us(), ..self.asked_limits() }
     }
 
     // ---- shared by the generator's files ----
@@ -183,7 +183,7 @@ impl<'m, P: Platform, R: RawMutex> Generator<'m, P, R> {
     }
 
     fn active(&self) -> usize {
-        self.control.switch.active()
+        self.control.live.active()
     }
 
     /// The workers of the home worker that is in use, or of the configured one.
@@ -203,7 +203,7 @@ impl<'m, P: Platform, R: RawMutex> Generator<'m, P, R> {
     /// Lets calls use a lane up to its mark, which must be durable, but not past the end of the lease.
     fn publish(&self, cold: &ColdState, lane: usize, mark: i64) {
         let origin = self.origins(cold)[lane];
-        self.lanes[lane].publish_permit(mark.min(self.control.switch.until()), origin);
+        self.lanes[lane].publish_permit(mark.min(self.control.live.until()), origin);
     }
 
     /// The wall clock, in microseconds since the epoch.
@@ -213,7 +213,7 @@ impl<'m, P: Platform, R: RawMutex> Generator<'m, P, R> {
 
     /// The last tick that guarantee 4 allows at this wall-clock time, in microseconds since the epoch.
     fn latest_tick(&self, now_us: i64) -> i64 {
-        self.layout.tick().containing(now_us + self.control.switch.max_ahead_us())
+        self.layout.tick().containing(now_us + self.control.live.max_ahead_us())
     }
 
     /// How far the wall clock is behind the lane's current tick, in microseconds; negative if it is ahead of it.

@@ -52,7 +52,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     /// active lane began and every other lane of this run begins, and no ID is further ahead than the shorter one.
     /// Returns whether the settings have a longer one than the record: it comes into force when it is durable.
     fn heed_max_ahead(&self, cold: &mut ColdState) -> bool {
-        let (asked_us, switch) = (self.asked_limits().max_ahead_us, &self.control.switch);
+        let (asked_us, switch) = (self.asked_limits().max_ahead_us, &self.control.live);
         let (in_force_us, now_us) = (switch.max_ahead_us(), self.platform.wall_us());
         let began = self.lanes[self.active()].restored().max(cold.run.above);
         let latest = self.layout.tick_at(now_us.saturating_add(asked_us));
@@ -82,7 +82,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         if self.platform.disk().is_none() {
             return Ok(());
         }
-        if wanted > self.control.switch.until() {
+        if wanted > self.control.live.until() {
             return Err(Refusal::LeaseEnded);
         }
         let asked_us = self.asked_limits().max_ahead_us;
@@ -91,8 +91,8 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         let mark = cold.writer.raise_mark(lane, self.reservation_end(cold, wanted));
         cold.writer.write(&self.platform).map_err(Refusal::NotDurable)?;
         cold.reserved_ticks = mark - wanted;
-        if asked_us > self.control.switch.max_ahead_us() {
-            self.control.switch.set_max_ahead(asked_us);
+        if asked_us > self.control.live.max_ahead_us() {
+            self.control.live.set_max_ahead(asked_us);
         }
         self.publish(cold, lane, mark);
         Ok(())
@@ -101,14 +101,14 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     /// The end of a reservation that is written now for `wanted` or a later tick: past every tick that calls may use
     /// now, and past `wanted`.
     fn reservation_end(&self, cold: &ColdState, wanted: i64) -> i64 {
-        let ahead_us = self.control.switch.max_ahead_us() + cold.writer.reserve_us();
+        let ahead_us = self.control.live.max_ahead_us() + cold.writer.reserve_us();
         let end = self.layout.tick_at(self.platform.wall_us().saturating_add(ahead_us));
         end.max(wanted + 1).min(self.last_tick())
     }
 
     /// The last tick of the layout, or of the lease.
     fn last_tick(&self) -> i64 {
-        self.layout.max_tick().min(self.control.switch.until())
+        self.layout.max_tick().min(self.control.live.until())
     }
 
     /// Writes exact marks, so that the next start need not wait for one. Must be the last step of a clean stop, when no

@@ -14,7 +14,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
             if cold.gate != Gate::Open {
                 return Err(Refusal::GateClosed);
             }
-            if self.layout.tick().containing(self.now_us()) > self.control.switch.until() {
+            if self.layout.tick().containing(self.now_us()) > self.control.live.until() {
                 return Err(Refusal::LeaseEnded);
             }
             let event = self.rotate(cold, self.active(), 1)?;
@@ -32,7 +32,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         if now > self.max_tick {
             return Err(Refusal::Exhausted);
         }
-        let allowed_us = self.control.switch.max_ahead_us() + self.layout.tick().micros();
+        let allowed_us = self.control.live.max_ahead_us() + self.layout.tick().micros();
         let behind_us = Some(self.behind_us(from)).filter(|us| *us > allowed_us).unwrap_or(0);
         let to = self.next_lane(cold, from, n)?;
         // A call that is still under way on the old lane claims in that lane's own ring, at or below that lane's own
@@ -44,7 +44,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         self.reserve(cold, to, first).inspect_err(|_| cold.writer.pending.active = from)?;
         // Calls begin no lower than this, even if the clock goes back once more before the first of them.
         self.lanes[to].raise_to(now);
-        self.break_order(cold, self.lanes[to].current_tick(), || self.control.switch.activate(to));
+        self.break_order(cold, self.lanes[to].current_tick(), || self.control.live.activate(to));
         self.control.counters.add_rotation();
         let workers = self.workers(cold);
         let (from, to) = (workers.worker(from), workers.worker(to));
@@ -104,6 +104,6 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
 
     /// The wall-clock time from which `tick` can be issued, as a Unix time in microseconds.
     pub(super) fn usable_at(&self, tick: i64) -> i64 {
-        self.layout.starts_at(tick).saturating_sub(self.control.switch.max_ahead_us())
+        self.layout.starts_at(tick).saturating_sub(self.control.live.max_ahead_us())
     }
 }

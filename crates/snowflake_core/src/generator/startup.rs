@@ -210,9 +210,9 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         }
         self.lanes[active].raise_floor(above);
         if self.platform.disk().is_some() {
-            self.control.switch.set_max_ahead(pending.max_ahead_us);
+            self.control.live.set_max_ahead(pending.max_ahead_us);
         }
-        self.break_order(cold, self.lanes[active].current_tick(), || self.control.switch.activate(active));
+        self.break_order(cold, self.lanes[active].current_tick(), || self.control.live.activate(active));
         self.set_until(cold);
         cold.gate = Gate::Settling;
     }
@@ -281,7 +281,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
             return Err(NotOpen::NoLease);
         }
         let is_durable = self.platform.disk().is_some();
-        let missing_us = self.behind_us(self.active()) - self.control.switch.max_ahead_us();
+        let missing_us = self.behind_us(self.active()) - self.control.live.max_ahead_us();
         let longest_us = LONGEST_WAIT_US + self.layout.tick().micros();
         if is_durable && (1..=longest_us).contains(&missing_us) {
             return Err(NotOpen::Settling(missing_us));

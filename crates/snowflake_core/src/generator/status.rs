@@ -113,7 +113,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
             current_tick,
             permitted: lane.permitted(),
             restored: lane.restored(),
-            until: self.control.switch.until(),
+            until: self.control.live.until(),
             ring: lane.ring_ticks(),
             now_us,
             waited_us: 0,
