@@ -8,7 +8,7 @@ use crate::session::{generator, start};
 use crate::settings;
 use crate::shmem::{SharedGenerator, contact_status};
 use snowflake_contact::{Failure, Reply, Request};
-use snowflake_core::{Answer, Answered, Contact};
+use snowflake_core::{Answer, Contact, Effect};
 use std::time::Duration;
 
 /// The requests of this server's generator for a lease.
@@ -65,8 +65,8 @@ impl Leasing {
     fn answered(&mut self, contact: &Contact, answer: Answer, reason: &LeaseFailure) {
         let now = clock_us(libc::CLOCK_REALTIME);
         match self.generator.answered(contact, answer) {
-            Ok(Answered::Renewed) => contact_status::set_granted(now),
-            Ok(Answered::Leased) => {
+            Ok(Effect::Renewed) => contact_status::set_granted(now),
+            Ok(Effect::Leased) => {
                 contact_status::set_granted(now);
                 if let Some((home, end_us)) = self.generator.lease_end() {
                     log::lease_granted(home, end_us);
@@ -74,18 +74,18 @@ impl Leasing {
                 // The keeper opens the gate.
                 wakeup::wake(BackgroundProcess::Keeper);
             }
-            Ok(Answered::Lost) => {
+            Ok(Effect::Lost) => {
                 contact_status::set_refused(now, reason);
                 log::lease_lost(reason);
             }
-            Ok(Answered::Unchanged) => {
+            Ok(Effect::Unchanged) => {
                 contact_status::set_refused(now, reason);
                 if self.logged_refusal.as_ref() != Some(&reason.error) {
                     self.logged_refusal = Some(reason.error.clone());
                     log::lease_refused(reason);
                 }
             }
-            Ok(Answered::Ignored) => contact_status::set_failed(&LeaseFailure::not_fitting()),
+            Ok(Effect::Ignored) => contact_status::set_failed(&LeaseFailure::not_fitting()),
             // The generator has logged that it cannot write.
             Err(errno) => contact_status::set_failed(&LeaseFailure::unwritable(errno)),
         }

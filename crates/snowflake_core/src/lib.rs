@@ -90,7 +90,7 @@ pub use generator::{Generator, Horizon, LaneStatus, Range, Status};
 pub use horizon::{Slot, Slots};
 pub use lane::LaneMemory;
 pub use layout::{Bits, Layout, LayoutError, Parts, Tick};
-pub use lease::{Answer, Answered, Contact, Lease};
+pub use lease::{Answer, Contact, Effect, Lease};
 pub use memory::{Control, Memory, View};
 pub use parking_lot::lock_api;
 pub use platform::{Disk, Event, Platform};

@@ -14,7 +14,7 @@ use loom::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use loom::thread;
 use snowflake_core::lock_api::{GuardSend, RawMutex};
 use snowflake_core::{
-    Answer, Answered, Config, Event, Generator, Horizon, Layout, Lease, Limits, Memory, Platform,
+    Answer, Config, Effect, Event, Generator, Horizon, Layout, Lease, Limits, Memory, Platform,
 };
 use snowflake_core::{Policy, Refusal, Slot, Slots, Start, Tick, WorkerSource, Workers};
 use uuid::Uuid;
@@ -118,7 +118,7 @@ impl World {
         self.with(|generator| {
             let contact = generator.contact().unwrap().unwrap();
             let answer = Answer::Granted { registry: Uuid::nil(), lease };
-            assert_eq!(generator.answered(&contact, answer), Ok(Answered::Leased));
+            assert_eq!(generator.answered(&contact, answer), Ok(Effect::Leased));
         });
         self.open();
     }

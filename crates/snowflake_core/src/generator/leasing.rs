@@ -4,7 +4,7 @@
 use super::Generator;
 use crate::config::WorkerSource;
 use crate::layout::Parts;
-use crate::lease::{Answer, Answered, Contact, Lease, Membership};
+use crate::lease::{Answer, Contact, Effect, Lease, Membership};
 use crate::memory::{ColdState, Gate};
 use crate::platform::Platform;
 use crate::refusal::Errno;
@@ -29,23 +29,23 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
 
     /// Does what the registry's answer to this contact demands. After an error nothing has changed, and the contact is
     /// to be repeated.
-    pub fn answered(&self, contact: &Contact, answer: Answer) -> Result<Answered, Errno> {
+    pub fn answered(&self, contact: &Contact, answer: Answer) -> Result<Effect, Errno> {
         if let Answer::Granted { lease, .. } = answer
             && !self.can_be_granted(&lease)
         {
-            return Ok(Answered::Ignored);
+            return Ok(Effect::Ignored);
         }
         self.locked(|cold| {
             let before = cold.writer.pending;
-            let Some(membership) = before.membership else { return Ok(Answered::Ignored) };
+            let Some(membership) = before.membership else { return Ok(Effect::Ignored) };
             let (after, answered) = membership.after(contact, answer, self.platform.random());
             let pending = before.of_member(after);
             match answered {
-                Answered::Ignored => {}
-                Answered::Unchanged => cold.writer.pending = pending,
-                Answered::Renewed => self.renew(cold, pending)?,
-                Answered::Lost => self.lose(cold, pending),
-                Answered::Leased => self.switch_lease(cold, pending)?,
+                Effect::Ignored => {}
+                Effect::Unchanged => cold.writer.pending = pending,
+                Effect::Renewed => self.renew(cold, pending)?,
+                Effect::Lost => self.lose(cold, pending),
+                Effect::Leased => self.switch_lease(cold, pending)?,
             }
             Ok(answered)
         })

@@ -29,7 +29,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     }
 
     fn extend_reservation(&self, cold: &mut ColdState) -> Result<(), Refusal> {
-        let is_longer = self.heed_max_ahead(cold);
+        let is_longer = self.apply_max_ahead(cold);
         let index = self.active();
         let lane = &self.lanes[index];
         let now_us = self.now_us();
@@ -51,7 +51,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     /// Brings a shorter `max_ahead` of the settings into force, once the clock has passed the tick above which the
     /// active lane began and every other lane of this run begins, and no ID is further ahead than the shorter one.
     /// Returns whether the settings have a longer one than the record: it comes into force when it is durable.
-    fn heed_max_ahead(&self, cold: &mut ColdState) -> bool {
+    fn apply_max_ahead(&self, cold: &mut ColdState) -> bool {
         let (asked_us, switch) = (self.asked_limits().max_ahead_us, &self.control.live);
         let (in_force_us, now_us) = (switch.max_ahead_us(), self.platform.wall_us());
         let began = self.lanes[self.active()].restored().max(cold.run.above);

@@ -39,7 +39,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         // reservation, so its IDs are unique and durable.
         cold.writer.raise_mark(from, self.mark(cold, from));
         let first = self.first_free(cold, to, from, now_us, n);
-        self.lanes[to].raise_floor(self.entry_floor(cold, now_us));
+        self.lanes[to].raise_floor(self.floor_on_entering(cold, now_us));
         cold.writer.pending.active = to;
         self.reserve(cold, to, first).inspect_err(|_| cold.writer.pending.active = from)?;
         // Calls begin no lower than this, even if the clock goes back once more before the first of them.
@@ -91,13 +91,13 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
             lane.room_from(lane.current_tick().max(now), n, self.layout.max_tick())
         } else {
             let mark = cold.writer.pending.marks[lane];
-            self.lanes[lane].current_tick().max(mark.max(self.entry_floor(cold, now_us)) + 1)
+            self.lanes[lane].current_tick().max(mark.max(self.floor_on_entering(cold, now_us)) + 1)
         }
     }
 
     /// Rules 2 and 3: above which tick a lane begins that is entered at this wall-clock time, in microseconds since the
     /// epoch. `begin_run` has raised it above its mark.
-    fn entry_floor(&self, cold: &ColdState, now_us: i64) -> i64 {
+    fn floor_on_entering(&self, cold: &ColdState, now_us: i64) -> i64 {
         let is_before_start = now_us < self.layout.relative(cold.run.start_us);
         if is_before_start { -1 } else { cold.run.above }
     }
