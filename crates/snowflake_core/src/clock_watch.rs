@@ -6,7 +6,7 @@
 use crate::platform::Platform;
 use crate::sync::{AtomicI64, AtomicU64, Ordering};
 
-/// A longer forward step of the wall clock is reported, because the correction that follows is a step back.
+/// A longer forward step of the wall clock is reported: if it was wrong, correcting it will be a step back.
 const FORWARD_JUMP_US: i64 = 60_000_000;
 /// The two clocks cannot be read at once, so a smaller difference does not count as a step.
 const CLOCK_NOISE_US: i64 = 500;

@@ -168,8 +168,8 @@ mod tests {
     fn node() -> Membership {
         let mut node = Membership::new(Uuid::from_u128(7), 4, 0, Layout::default());
         node.begin(nonce(1));
-        let (node, answered) = node.after(&node.contact(), granted(3, 10, 20), nonce(0));
-        assert_eq!(answered, Effect::Leased);
+        let (node, effect) = node.after(&node.contact(), granted(3, 10, 20), nonce(0));
+        assert_eq!(effect, Effect::Leased);
         node
     }
 
@@ -191,8 +191,8 @@ mod tests {
         let mut node = node();
         node.begin(nonce(2));
         let contact = node.contact();
-        let (after, answered) = node.after(&contact, granted(3, 10, 30), nonce(0));
-        assert_eq!((answered, after.lease.unwrap().until), (Effect::Renewed, 30));
+        let (after, effect) = node.after(&contact, granted(3, 10, 30), nonce(0));
+        assert_eq!((effect, after.lease.unwrap().until), (Effect::Renewed, 30));
         assert_eq!(after.after(&contact, granted(3, 10, 40), nonce(0)), (after, Effect::Ignored));
         let forged = Contact { nonce: nonce(9), ..contact };
         assert_eq!(node.after(&forged, granted(3, 10, 40), nonce(0)), (node, Effect::Ignored));
@@ -205,16 +205,16 @@ mod tests {
         let contact = node.contact();
         let (after, _) = node.after(&contact, granted(3, 10, 15), nonce(0));
         assert_eq!(after.lease, Some(Lease { home: 3, floor: 10, until: 20 }));
-        let (after, answered) = node.after(&contact, granted(3, 20, 30), nonce(0));
-        assert_eq!((answered, after.lease), (Effect::Leased, Some(Lease { home: 3, floor: 20, until: 30 })));
+        let (after, effect) = node.after(&contact, granted(3, 20, 30), nonce(0));
+        assert_eq!((effect, after.lease), (Effect::Leased, Some(Lease { home: 3, floor: 20, until: 30 })));
     }
 
     #[test]
     fn a_node_whose_lease_is_over_is_another_node() {
         let mut node = node();
         node.begin(nonce(2));
-        let (after, answered) = node.after(&node.contact(), Answer::Over, OTHER);
-        assert_eq!((after, answered), (Membership::new(OTHER, 4, 0, Layout::default()), Effect::Lost));
+        let (after, effect) = node.after(&node.contact(), Answer::Over, OTHER);
+        assert_eq!((after, effect), (Membership::new(OTHER, 4, 0, Layout::default()), Effect::Lost));
     }
 
     #[test]

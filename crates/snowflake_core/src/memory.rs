@@ -202,11 +202,12 @@ pub(crate) struct ColdState {
     /// The home worker in use; `None` while the registry has leased none.
     pub(crate) home: Option<i64>,
     pub(crate) run: Run,
-    /// The lowest ID that the last break allows, or one within a day before it; and when that was, by the boot clock.
+    /// The lowest ID that the last break allows, or one within a day before it.
     pub(crate) since: i64,
+    /// When the last break was, by the boot clock, in microseconds.
     pub(crate) broke_at_us: i64,
     pub(crate) writer: StateWriter,
-    /// By how many ticks the last reservation reached past the tick for which it was made.
+    /// Length of the last reservation beyond the tick that asked for it.
     pub(crate) reserved_ticks: i64,
     /// The last refusal that was reported, as lane, current tick and the entry there. An episode is reported once; the
     /// next ID ends it.

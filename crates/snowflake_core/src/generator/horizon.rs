@@ -15,7 +15,7 @@ const JOINED_US: i64 = 86_400_000_000;
 pub struct Horizon {
     /// The transaction of each ID of this server below it has ended, while `breaks` stays the same.
     pub id: i64,
-    /// Another number after each break.
+    /// Changes at each break; compare for equality only.
     pub breaks: i64,
     /// No ID generated since the last break is lower, nor since those of this run that came within a day before it.
     pub since: i64,

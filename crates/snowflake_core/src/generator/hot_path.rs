@@ -79,8 +79,8 @@ impl<'m, P: Platform, R: RawMutex> Generator<'m, P, R> {
     /// Reads lane, permit, clock and current tick, in this order; `None` if the clock must be checked first.
     #[inline(always)]
     fn snapshot(&self, check: ClockCheck) -> Option<Snapshot<'m, '_>> {
-        let switch = &self.control.live;
-        let index = switch.active();
+        let live = &self.control.live;
+        let index = live.active();
         let lane = &self.lanes[index];
         let permit = lane.permit();
         let now_us = self.now_us();
@@ -95,7 +95,7 @@ impl<'m, P: Platform, R: RawMutex> Generator<'m, P, R> {
                 return None;
             }
         }
-        Some(Snapshot { index, lane, permit, current_tick, tick, latest_us: now_us + switch.max_ahead_us() })
+        Some(Snapshot { index, lane, permit, current_tick, tick, latest_us: now_us + live.max_ahead_us() })
     }
 
     /// Claims `n` IDs of this tick; `None` if it has fewer left.

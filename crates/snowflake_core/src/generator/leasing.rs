@@ -21,7 +21,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         self.locked(|cold| {
             let Some(membership) = &mut cold.writer.pending.membership else { return Ok(None) };
             membership.begin(self.platform.random());
-            // Even if it is pending since before: the last write may have failed.
+            // Write even a contact that was already pending: its earlier write may have failed.
             cold.writer.write_at_once(&self.platform)?;
             Ok(cold.writer.pending.membership.map(|membership| membership.contact()))
         })
@@ -38,16 +38,16 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         self.locked(|cold| {
             let before = cold.writer.pending;
             let Some(membership) = before.membership else { return Ok(Effect::Ignored) };
-            let (after, answered) = membership.after(contact, answer, self.platform.random());
+            let (after, effect) = membership.after(contact, answer, self.platform.random());
             let pending = before.of_member(after);
-            match answered {
+            match effect {
                 Effect::Ignored => {}
                 Effect::Unchanged => cold.writer.pending = pending,
                 Effect::Renewed => self.renew(cold, pending)?,
                 Effect::Lost => self.lose(cold, pending),
                 Effect::Leased => self.switch_lease(cold, pending)?,
             }
-            Ok(answered)
+            Ok(effect)
         })
     }
 
@@ -87,7 +87,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
             && lease.until <= self.layout.max_tick()
     }
 
-    /// The lease goes on: durable first, then for calls.
+    /// Renews the lease: on disk first, then in memory.
     fn renew(&self, cold: &mut ColdState, pending: PendingRecord) -> Result<(), Errno> {
         self.write_or_revert(cold, pending)?;
         self.set_until(cold);

@@ -226,8 +226,8 @@ impl<'m, P: Platform, R: RawMutex> Generator<'m, P, R> {
         cold.writer.pending.marks[lane].max(self.lanes[lane].highest_tick())
     }
 
-    /// Counts a step of the wall clock. Reports a large step forward, because the correction that follows is a step
-    /// back.
+    /// Counts a step of the wall clock. Reports a large step forward: if it was wrong, correcting it will be
+    /// a step back.
     fn observe_clock(&self) {
         if let Some(micros) = self.control.counters.clock.observe(&self.platform) {
             self.platform.report(Event::ForwardJump(micros));

@@ -35,7 +35,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         let now_us = self.now_us();
         let now = self.layout.tick().containing(now_us);
         let tick = lane.current_tick().max(now);
-        // The mark of a clock past the layout's end would outlive its correction.
+        // The mark would outlive the correction of a clock past the layout's end.
         let Some(permitted) = lane.permitted().filter(|_| now <= self.max_tick) else { return Ok(()) };
         let is_half_used = permitted - tick < cold.reserved_ticks / 2 + 1;
         let has_more = permitted < self.last_tick();
@@ -52,22 +52,22 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     /// active lane began and every other lane of this run begins, and no ID is further ahead than the shorter one.
     /// Returns whether the settings have a longer one than the record: it comes into force when it is durable.
     fn apply_max_ahead(&self, cold: &mut ColdState) -> bool {
-        let (asked_us, switch) = (self.asked_limits().max_ahead_us, &self.control.live);
-        let (in_force_us, now_us) = (switch.max_ahead_us(), self.platform.wall_us());
+        let (asked_us, live) = (self.asked_limits().max_ahead_us, &self.control.live);
+        let (in_force_us, now_us) = (live.max_ahead_us(), self.platform.wall_us());
         let began = self.lanes[self.active()].restored().max(cold.run.above);
         let latest = self.layout.tick_at(now_us.saturating_add(asked_us));
         let is_passed =
             self.layout.tick_at(now_us) > began && self.lanes[self.active()].current_tick() <= latest;
         if asked_us < in_force_us && is_passed {
-            switch.set_max_ahead(asked_us);
+            live.set_max_ahead(asked_us);
             let until_us = now_us.saturating_add(in_force_us);
             cold.run.longer_ahead_until_us = until_us.max(cold.run.longer_ahead_until_us);
         }
         let pending_us = &mut cold.writer.pending.max_ahead_us;
         if now_us >= cold.run.longer_ahead_until_us {
-            *pending_us = switch.max_ahead_us();
+            *pending_us = live.max_ahead_us();
         }
-        let is_longer = asked_us > switch.max_ahead_us();
+        let is_longer = asked_us > live.max_ahead_us();
         *pending_us = (*pending_us).max(asked_us);
         is_longer
     }

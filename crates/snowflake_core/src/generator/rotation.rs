@@ -28,7 +28,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     pub(super) fn rotate(&self, cold: &mut ColdState, from: usize, n: i64) -> Result<Event, Refusal> {
         let now_us = self.now_us();
         let now = self.layout.tick().containing(now_us);
-        // The marks of a clock past the layout's end would outlive its correction.
+        // The marks would outlive the correction of a clock past the layout's end.
         if now > self.max_tick {
             return Err(Refusal::Exhausted);
         }
@@ -51,8 +51,8 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         Ok(Event::Rotated { from, to, behind_us })
     }
 
-    /// The lane to rotate to from the active lane `from`, which has no room for `n` IDs; or when the first of all lanes
-    /// can be used.
+    /// The lane to rotate to from the active lane `from`, which has no room for `n` IDs; as an error, when the first lane
+    /// becomes usable.
     pub(super) fn next_lane(&self, cold: &ColdState, from: usize, n: i64) -> Result<usize, Refusal> {
         let now_us = self.now_us();
         let latest = self.latest_tick(now_us).min(self.layout.max_tick());

@@ -14,7 +14,7 @@ const LONGEST_NAP_US: i64 = 50_000;
 /// A keeper that leaves a request undone for this long, although the lock is free, counts as stuck.
 const KEEPER_PATIENCE_US: i64 = 1_000_000;
 
-/// The result of a call's work under the cold lock, and the work left to do without it.
+/// The result of a call's work under the cold lock, and what remains to be done after the lock is released.
 enum Outcome {
     /// Nothing: another process has done it, or the clock has caught up.
     Unneeded,
@@ -208,7 +208,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         is_asked
     }
 
-    /// Does without the lock what is left to do.
+    /// Does what remains to be done after the lock is released.
     fn finish(&self, outcome: Outcome, patience: &mut Patience) {
         match outcome {
             Outcome::Unneeded | Outcome::Reserved => {}

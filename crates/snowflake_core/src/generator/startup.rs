@@ -44,8 +44,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         self.locked(|cold| self.start_unless_done(cold, start).map(drop))
     }
 
-    /// Locks the workers of this server again, for where the host's memory of that was deleted. Returns whether it
-    /// could.
+    /// Takes the workers' locks again after their file in /dev/shm was deleted. Returns whether it could.
     pub fn lock_again(&self) -> bool {
         self.locked(|cold| {
             let Some(lock) = self.platform.disk().and_then(Disk::host_lock) else { return false };
@@ -136,7 +135,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
                 let own = Record { system_identifier: start.system_identifier, ..record };
                 replace_file(disk, own).map_err(|errno| later(ClosedReason::Os(errno)))?;
             }
-            // A forgotten clone must not take the place of a server that restarts.
+            // Do not retry: a clone that was left running would take the lock while the original restarts.
             let retries = is_own_directory || start.made_timeline;
             let retry_at_us = if retries { self.platform.boot_us() } else { i64::MAX };
             return Err((NotOpen::Closed(ClosedReason::Taken), retry_at_us));
@@ -188,7 +187,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         Ok([is_unreadable.then_some(Event::Unreadable), opened])
     }
 
-    /// Nothing is written by a clock that is outside the layout: its marks would outlive its correction.
+    /// Write nothing while the clock is outside the layout: the marks would outlive the clock's correction.
     fn check_range(&self, now_us: i64) -> Result<(), Refusal> {
         let relative_us = self.layout.relative(now_us);
         if relative_us < 0 {
