@@ -1,7 +1,6 @@
-//! The texts of errors and log lines. An [`Error`] ends a statement: [`gate`] has those of a generator that refuses,
-//! [`reading`] those about arguments and layouts, [`importing`] those about rows with times of their own, [`horizon`] those
-//! of an unknown bound. `contact` has the causes of a missing lease, and [`log`] the lines of the server's log. `settings`
-//! has the texts about bad values. Texts of libpq and the core are passed on.
+//! The texts of errors and log lines. An [`Error`] ends a statement: [`gate`] has those of a generator that refuses and of
+//! an unknown bound, [`reading`] those about arguments and layouts. `contact` has the causes of a missing lease, and [`log`]
+//! the lines of the server's log. `settings` has the texts about bad values. Texts of libpq and the core are passed on.
 //!
 //! They follow PostgreSQL's own rules. The primary message is one line in lower case without a full stop: what cannot be
 //! done, and why. DETAIL and HINT are full sentences, and a hint fits every case in which it is shown: if there is nothing

@@ -159,20 +159,7 @@ pub fn not_a_recorded_layout(given: &str) -> Error {
     )
 }
 
-// ---- the configured layout ----
-
-pub(super) fn configured_layout() -> String {
-    settings::layout().map(|layout| layout.to_string()).unwrap_or_default()
-}
-
-/// A sentence: the time span of the configured layout.
-fn layout_span() -> String {
-    settings::get().map_or_else(String::new, |settings| {
-        let layout = &settings.layout;
-        let (start, end) = (timestamp(layout.epoch_us()), timestamp(layout.ends_at_us()));
-        format!("The layout starts at {start} and ends before {end}.")
-    })
-}
+// ---- of functions that give rows IDs of their own times ----
 
 pub fn own_worker(worker: i32, home: i64) -> Error {
     error(
@@ -205,4 +192,19 @@ pub fn another_partition() -> Error {
         "A second partition, or another execution of the same subquery, would repeat IDs of the first.",
         "Remove PARTITION BY, and call snowflake_at outside of correlated and LATERAL subqueries.",
     )
+}
+
+// ---- the configured layout ----
+
+pub(super) fn configured_layout() -> String {
+    settings::layout().map(|layout| layout.to_string()).unwrap_or_default()
+}
+
+/// A sentence: the time span of the configured layout.
+fn layout_span() -> String {
+    settings::get().map_or_else(String::new, |settings| {
+        let layout = &settings.layout;
+        let (start, end) = (timestamp(layout.epoch_us()), timestamp(layout.ends_at_us()));
+        format!("The layout starts at {start} and ends before {end}.")
+    })
 }
