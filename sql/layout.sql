@@ -1,4 +1,4 @@
--- The layouts of a database's IDs. src/layout_guard.rs has the comparison.
+-- The layouts of a database's IDs. src/session/layout_guard.rs has the comparison.
 --
 -- 1. The record is the body of snowflake_own_layouts(): the layouts whose IDs, or values computed from them, are here. The
 --    library compares it as text. DML, replication, locks and dumps do not reach it. No update script creates it again.

@@ -97,7 +97,7 @@ GRANT INSERT ON snowflake_internal.snowflake_config, snowflake_internal.snowflak
     snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups,
     snowflake_internal.snowflake_registry_leases TO pg_database_owner;
 GRANT EXECUTE ON FUNCTION snowflake_internal.snowflake_add_layouts(text[]) TO pg_database_owner;
--- The functions in a view are checked against the role that reads the view, so both need the grant.
+-- A reader of a view needs SELECT on it and EXECUTE on its functions.
 GRANT SELECT ON @extschema@.snowflake_status, @extschema@.snowflake_workers, @extschema@.snowflake_fleet,
     @extschema@.snowflake_fleet_capacity TO pg_monitor;
 GRANT EXECUTE ON FUNCTION snowflake_internal.snowflake_status_row(), snowflake_internal.snowflake_workers_rows(),

@@ -6,27 +6,14 @@
 
 use pgrx::prelude::*;
 
-mod contact_status;
-mod control_file;
-mod display;
+mod background;
 mod functions;
-mod generator;
-mod host;
-mod host_lock;
-mod keeper;
-mod layout_guard;
-mod lightweight_lock;
 mod messages;
-mod registrar;
+mod platform;
+mod postgres;
 mod session;
 mod settings;
 mod shmem;
-mod start;
-mod state_file;
-mod time;
-mod transactions;
-mod waiting;
-mod wakeup;
 
 pgrx::pg_module_magic!(name, version);
 
@@ -46,10 +33,10 @@ pub extern "C-unwind" fn _PG_init() {
     settings::define();
     if !binary_upgrade {
         shmem::install_hooks();
-        session::install_hooks();
-        layout_guard::install_callback();
-        keeper::register();
-        registrar::register();
+        session::hooks::install();
+        session::layout_guard::install_callback();
+        background::keeper::register();
+        background::registrar::register();
     }
 }
 

@@ -4,7 +4,7 @@ use super::row::record;
 use super::text::GivenText;
 use super::{function_info, hot_reader};
 use crate::messages::reading;
-use crate::time::timestamp;
+use crate::postgres::time::timestamp;
 use pgrx::iter::TableIterator;
 use pgrx::prelude::*;
 use pgrx::varlena;

@@ -3,12 +3,11 @@
 use super::function_info;
 use super::reading::tick_of;
 use super::row::record;
-use crate::layout_guard;
-use crate::messages::importing;
 use crate::messages::reading;
+use crate::postgres::time::to_postgres;
+use crate::session::layout_guard;
 use crate::settings::Settings;
 use crate::shmem;
-use crate::time::to_postgres;
 use pgrx::is_a;
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use pgrx::prelude::*;
@@ -35,7 +34,7 @@ fn settings_for(worker: i32) -> &'static Settings {
     if let Some((home, _)) = settings.workers.owner(worker.into())
         && [configured, leased].contains(&Some(home))
     {
-        importing::own_worker(worker, home).raise();
+        reading::own_worker(worker, home).raise();
     }
     settings
 }
@@ -106,7 +105,7 @@ pub unsafe extern "C-unwind" fn snowflake_at(call: pg_sys::FunctionCallInfo) -> 
         assert!(!window.is_null() && is_a(window.cast(), pg_sys::NodeTag::T_WindowObjectData));
         let function = (*call).flinfo;
         if WinGetCurrentPosition(window) == 0 && !(*function).fn_extra.is_null() {
-            importing::another_partition().raise();
+            reading::another_partition().raise();
         }
         let argument = |number| {
             let mut is_null = false;
@@ -146,7 +145,7 @@ impl Import {
             Ok((tick, sequence)) => id(self.settings, self.worker, tick, sequence),
             Err(Misplaced::Full) => tick_outside(layout, layout.max_tick() + 1),
             Err(Misplaced::Descending(before)) => {
-                importing::descending(ts.into(), layout.starts_at(before)).raise()
+                reading::descending(ts.into(), layout.starts_at(before)).raise()
             }
         }
     }

@@ -3,8 +3,8 @@
 
 use super::function_info;
 use super::row::record;
-use crate::generator;
 use crate::messages::reading;
+use crate::session::generator;
 use pgrx::iter::SetOfIterator;
 use pgrx::prelude::*;
 

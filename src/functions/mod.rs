@@ -1,19 +1,16 @@
 //! SQL arguments in, core calls, SQL values out: a file per purpose. Comments and grants are in `sql/`.
 
-mod administering;
-mod converting;
+mod calling;
 mod copying;
 mod foreign;
 mod importing;
-mod layouts;
 mod making;
-mod polling;
 mod portable;
 mod readers;
 mod reading;
 mod registry;
-mod replication;
 mod row;
+mod supporting;
 mod text;
 mod watching;
 

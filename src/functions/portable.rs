@@ -4,8 +4,8 @@
 use super::readers::{apply, fill, numbers, portable_readers, utc};
 use super::text::GivenText;
 use crate::messages::{gate, reading};
+use crate::postgres::time::from_postgres;
 use crate::settings::{self, EPOCH_HINT, LAYOUT_HINT, TICK_HINT, TICKS};
-use crate::time::from_postgres;
 use pgrx::prelude::*;
 use snowflake_core::foreign::{ForeignLayout, PRESETS};
 use snowflake_core::layout::is_epoch;

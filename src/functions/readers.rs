@@ -1,8 +1,8 @@
 //! Readers of a layout in plain SQL, for servers without the extension.
 
 use super::reading::layout;
-use crate::layout_guard;
-use crate::time::timestamp;
+use crate::postgres::time::timestamp;
+use crate::session::layout_guard;
 use pgrx::prelude::*;
 use snowflake_core::{Layout, Workers};
 use std::fmt::Display;

@@ -3,10 +3,10 @@
 
 use super::text::GivenText;
 use super::{function_info, hot_reader};
-use crate::layout_guard;
 use crate::messages::reading;
+use crate::postgres::time::{from_postgres, timestamp};
+use crate::session::layout_guard;
 use crate::settings::{self, Settings};
-use crate::time::{from_postgres, timestamp};
 use pgrx::prelude::*;
 use snowflake_core::base62;
 use snowflake_core::{Layout, Parts};

@@ -1,7 +1,7 @@
 //! Text arguments. A valid one is at most a line, so no function reads more than the beginning: the rest of a stored text
 //! stays on disk, and no text is copied or converted.
 
-use crate::display::{LONGEST, quote, shown, too_long};
+use crate::postgres::display::{LONGEST, quote, shown, too_long};
 use pgrx::callconv::{Arg, ArgAbi};
 use pgrx::pgrx_sql_entity_graph::metadata::impl_sql_translatable;
 use pgrx::prelude::*;

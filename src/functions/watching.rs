@@ -1,12 +1,14 @@
 //! The functions behind the views, and this server's layout.
 
 use super::row::record;
-use crate::contact_status::{self, ContactStatus, Outcome};
-use crate::display::os_error;
+use crate::postgres::display::os_error;
+use crate::postgres::time::{clock_us, timestamp};
+use crate::postgres::wakeup::{self, BackgroundProcess};
+use crate::session::generator;
 use crate::settings::{self, Settings};
-use crate::time::{clock_us, timestamp};
-use crate::wakeup::{self, BackgroundProcess};
-use crate::{generator, shmem};
+use crate::shmem;
+use crate::shmem::contact_status::{self, ContactStatus, Outcome};
+
 use pgrx::iter::TableIterator;
 use pgrx::prelude::*;
 

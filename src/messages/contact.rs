@@ -2,7 +2,7 @@
 //! `snowflake_status` and for calls.
 
 use super::{STATE_FILE, gate::UNWRITABLE_HINT};
-use crate::display::os_error;
+use crate::postgres::display::os_error;
 use snowflake_contact::{Failure, Kind};
 use snowflake_core::Errno;
 

@@ -2,10 +2,10 @@
 //! that moved, a reservation that cannot be written.
 
 use super::{Error, LeaseFailure, NO_DETAIL, NO_HINT, STATE_FILE, error, not_ready};
-use crate::display::{duration, os_error, quote, shown, timestamp};
+use crate::postgres::display::{duration, os_error, quote, shown, timestamp};
+use crate::postgres::time::clock_us;
+use crate::postgres::wakeup::{self, BackgroundProcess};
 use crate::settings::{self, BadValue};
-use crate::time::clock_us;
-use crate::wakeup::{self, BackgroundProcess};
 use pgrx::PgSqlErrorCode::{
     ERRCODE_INVALID_PARAMETER_VALUE as INVALID, ERRCODE_INVALID_TRANSACTION_STATE as WRONG_STATE,
     ERRCODE_READ_ONLY_SQL_TRANSACTION as READ_ONLY,
@@ -352,5 +352,23 @@ pub fn floor_in_future(floor_us: i64) -> Error {
             timestamp(clock_us(libc::CLOCK_REALTIME))
         ),
         "Check the floor, and the server's clock.",
+    )
+}
+
+// ---- of snowflake_horizon, where the bound is not known ----
+
+pub fn no_horizon_in_recovery() -> Error {
+    not_ready(
+        "cannot execute snowflake_horizon during recovery",
+        "Only the server that generates the IDs knows which transactions have not ended.",
+        "Call it on the primary, store the result in a table there, and read that table on the standby.",
+    )
+}
+
+pub fn no_horizon_earlier_prepared() -> Error {
+    not_ready(
+        "cannot execute snowflake_horizon: a transaction was prepared before the server started",
+        "It is not known which IDs the transaction generated.",
+        "Commit or roll back the prepared transactions. The view pg_prepared_xacts lists them.",
     )
 }

@@ -2,8 +2,8 @@
 
 use super::gate::{self, UNWRITABLE_HINT, lease_end};
 use super::{Error, LeaseFailure, NO_DETAIL, NO_HINT, STATE_FILE, Text, without_statement};
-use crate::display::{duration, io_error, os_error, shown, timestamp};
-use crate::time::clock_us;
+use crate::postgres::display::{duration, io_error, os_error, shown, timestamp};
+use crate::postgres::time::clock_us;
 use pgrx::PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION as NO_ERROR;
 use pgrx::prelude::*;
 use snowflake_core::{Event, NoLane, Refusal};

@@ -10,7 +10,7 @@ mod table;
 
 pub use table::PUBLISH;
 
-use crate::display::shown;
+use crate::postgres::display::shown;
 use pgrx::GucSetting;
 use pgrx::prelude::*;
 use snowflake_core::layout::parse_epoch;

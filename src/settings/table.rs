@@ -5,7 +5,7 @@ use super::{
     BACKUP_WORKERS_NAME, BadValue, EPOCH_HINT, LAYOUT_HINT, LAYOUT_NAME, TICK_HINT, TICKS, bad_datacenter,
     bad_workers, layout,
 };
-use crate::display::{quote, readable};
+use crate::postgres::display::{quote, readable};
 use pgrx::guc::GucCheckError;
 use pgrx::prelude::*;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};

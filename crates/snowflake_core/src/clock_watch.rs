@@ -3,10 +3,10 @@
 //! Both clocks are slewed alike, so the offset changes only when the wall clock is stepped. One cell holds the offset,
 //! and the process that replaces it counts the step, so each step is counted once.
 
-use crate::host::Host;
+use crate::platform::Platform;
 use crate::sync::{AtomicI64, AtomicU64, Ordering};
 
-/// A longer forward step of the wall clock is reported, because the correction that follows is a step back.
+/// A longer forward step of the wall clock is reported: if it was wrong, correcting it will be a step back.
 const FORWARD_JUMP_US: i64 = 60_000_000;
 /// The two clocks cannot be read at once, so a smaller difference does not count as a step.
 const CLOCK_NOISE_US: i64 = 500;
@@ -43,13 +43,13 @@ impl ClockWatch {
     /// Compares the clocks and counts a step. Returns the length of a forward step of more than a minute, in
     /// microseconds.
     #[must_use]
-    pub(crate) fn observe(&self, host: &impl Host) -> Option<i64> {
+    pub(crate) fn observe(&self, platform: &impl Platform) -> Option<i64> {
         // Read before the clocks: if another process replaces the offset in between, the swap below must fail, because
         // the clocks may have been read before the step.
         let known_us = self.offset_us.load(Ordering::Acquire);
         let mut looks = std::iter::repeat_with(|| {
-            let before_us = host.boot_us();
-            (host.wall_us().saturating_sub(before_us), host.boot_us() - before_us)
+            let before_us = platform.boot_us();
+            (platform.wall_us().saturating_sub(before_us), platform.boot_us() - before_us)
         });
         // If the process slept between two reads, the difference means nothing: look again, or leave it to the next
         // call.

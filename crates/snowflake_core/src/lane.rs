@@ -149,7 +149,7 @@ impl<'m> Lane<'m> {
 
     // ---- reading the ring ----
 
-    /// The ticks that the ring remembers.
+    /// The ring's length, in ticks.
     pub(crate) fn ring_ticks(&self) -> i64 {
         self.ring.ticks()
     }

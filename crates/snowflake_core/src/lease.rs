@@ -60,7 +60,7 @@ pub enum Answer {
 
 /// How an answer changed what the node may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answered {
+pub enum Effect {
     /// The lease goes on, to a later tick.
     Renewed,
     /// The node has another lease than before.
@@ -127,23 +127,23 @@ impl Membership {
     }
 
     /// The record after this answer, and the change for the node. `new_node`: its ID if its lease is over.
-    pub(crate) fn after(&self, contact: &Contact, answer: Answer, new_node: Uuid) -> (Self, Answered) {
+    pub(crate) fn after(&self, contact: &Contact, answer: Answer, new_node: Uuid) -> (Self, Effect) {
         let is_pending = self.is_pending && self.contact() == *contact;
         let answered = Self { is_pending: false, ..*self };
         match answer {
-            _ if !is_pending => (*self, Answered::Ignored),
-            Answer::Refused => (answered, Answered::Unchanged),
-            Answer::Over => (Self::new(new_node, self.lanes, self.datacenter, self.layout), Answered::Lost),
+            _ if !is_pending => (*self, Effect::Ignored),
+            Answer::Refused => (answered, Effect::Unchanged),
+            Answer::Over => (Self::new(new_node, self.lanes, self.datacenter, self.layout), Effect::Lost),
             Answer::Granted { registry, .. } if self.registry.is_some_and(|known| known != registry) => {
-                (*self, Answered::Ignored)
+                (*self, Effect::Ignored)
             }
             Answer::Granted { registry, lease } => match self.lease {
                 Some(held) if (held.home, held.floor) == (lease.home, lease.floor) => {
                     let until = lease.until.max(held.until);
                     let lease = Some(Lease { until, ..lease });
-                    (Self { registry: Some(registry), lease, ..answered }, Answered::Renewed)
+                    (Self { registry: Some(registry), lease, ..answered }, Effect::Renewed)
                 }
-                _ => (Self { registry: Some(registry), lease: Some(lease), ..answered }, Answered::Leased),
+                _ => (Self { registry: Some(registry), lease: Some(lease), ..answered }, Effect::Leased),
             },
         }
     }
@@ -168,8 +168,8 @@ mod tests {
     fn node() -> Membership {
         let mut node = Membership::new(Uuid::from_u128(7), 4, 0, Layout::default());
         node.begin(nonce(1));
-        let (node, answered) = node.after(&node.contact(), granted(3, 10, 20), nonce(0));
-        assert_eq!(answered, Answered::Leased);
+        let (node, effect) = node.after(&node.contact(), granted(3, 10, 20), nonce(0));
+        assert_eq!(effect, Effect::Leased);
         node
     }
 
@@ -191,11 +191,11 @@ mod tests {
         let mut node = node();
         node.begin(nonce(2));
         let contact = node.contact();
-        let (after, answered) = node.after(&contact, granted(3, 10, 30), nonce(0));
-        assert_eq!((answered, after.lease.unwrap().until), (Answered::Renewed, 30));
-        assert_eq!(after.after(&contact, granted(3, 10, 40), nonce(0)), (after, Answered::Ignored));
+        let (after, effect) = node.after(&contact, granted(3, 10, 30), nonce(0));
+        assert_eq!((effect, after.lease.unwrap().until), (Effect::Renewed, 30));
+        assert_eq!(after.after(&contact, granted(3, 10, 40), nonce(0)), (after, Effect::Ignored));
         let forged = Contact { nonce: nonce(9), ..contact };
-        assert_eq!(node.after(&forged, granted(3, 10, 40), nonce(0)), (node, Answered::Ignored));
+        assert_eq!(node.after(&forged, granted(3, 10, 40), nonce(0)), (node, Effect::Ignored));
     }
 
     #[test]
@@ -205,19 +205,16 @@ mod tests {
         let contact = node.contact();
         let (after, _) = node.after(&contact, granted(3, 10, 15), nonce(0));
         assert_eq!(after.lease, Some(Lease { home: 3, floor: 10, until: 20 }));
-        let (after, answered) = node.after(&contact, granted(3, 20, 30), nonce(0));
-        assert_eq!(
-            (answered, after.lease),
-            (Answered::Leased, Some(Lease { home: 3, floor: 20, until: 30 }))
-        );
+        let (after, effect) = node.after(&contact, granted(3, 20, 30), nonce(0));
+        assert_eq!((effect, after.lease), (Effect::Leased, Some(Lease { home: 3, floor: 20, until: 30 })));
     }
 
     #[test]
     fn a_node_whose_lease_is_over_is_another_node() {
         let mut node = node();
         node.begin(nonce(2));
-        let (after, answered) = node.after(&node.contact(), Answer::Over, OTHER);
-        assert_eq!((after, answered), (Membership::new(OTHER, 4, 0, Layout::default()), Answered::Lost));
+        let (after, effect) = node.after(&node.contact(), Answer::Over, OTHER);
+        assert_eq!((after, effect), (Membership::new(OTHER, 4, 0, Layout::default()), Effect::Lost));
     }
 
     #[test]
@@ -226,6 +223,6 @@ mod tests {
         node.begin(nonce(2));
         let lease = Lease { home: 3, floor: 10, until: 90 };
         let answer = Answer::Granted { registry: OTHER, lease };
-        assert_eq!(node.after(&node.contact(), answer, nonce(0)), (node, Answered::Ignored));
+        assert_eq!(node.after(&node.contact(), answer, nonce(0)), (node, Effect::Ignored));
     }
 }

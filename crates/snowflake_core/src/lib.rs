@@ -3,7 +3,7 @@
 //! An ID is a positive 64-bit integer: `time | datacenter | worker | sequence` ([`Layout`]). One [`Generator`] serves
 //! any number of threads, or of processes that share its memory. The memory is plain data ([`Memory`], [`View`]), so
 //! it can lie on the heap of one process or in a segment that many processes map. The clock, the waiting and the disk
-//! are the [`Host`]'s; the lock of the slow path is any [`lock_api::RawMutex`].
+//! are the [`Platform`]'s; the lock of the slow path is any [`lock_api::RawMutex`].
 //!
 //! # The guarantees
 //!
@@ -70,7 +70,6 @@ mod config;
 pub mod foreign;
 mod generator;
 mod horizon;
-pub mod host;
 mod ladder;
 mod lane;
 pub mod layout;
@@ -78,6 +77,7 @@ mod lease;
 mod memory;
 mod permit;
 pub mod placement;
+pub mod platform;
 mod refusal;
 mod ring;
 mod state;
@@ -88,12 +88,12 @@ pub mod workers;
 pub use config::{Config, Limits, Policy, SequenceStart, WorkerSource};
 pub use generator::{Generator, Horizon, LaneStatus, Range, Status};
 pub use horizon::{Slot, Slots};
-pub use host::{Disk, Event, Host};
 pub use lane::LaneMemory;
 pub use layout::{Bits, Layout, LayoutError, Parts, Tick};
-pub use lease::{Answer, Answered, Contact, Lease};
+pub use lease::{Answer, Contact, Effect, Lease};
 pub use memory::{Control, Memory, View};
 pub use parking_lot::lock_api;
-pub use refusal::{AdoptError, ClosedReason, Errno, NoLane, Refusal, Unopened};
+pub use platform::{Disk, Event, Platform};
+pub use refusal::{AdoptError, ClosedReason, Errno, NoLane, NotOpen, Refusal};
 pub use state::start::Start;
 pub use workers::Workers;

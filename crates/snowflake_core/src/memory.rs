@@ -5,7 +5,7 @@
 //!
 //! * `LaneMemory`, one per lane: see `lane.rs`.
 //! * The ring of each lane: only `ring.rs` writes it, by compare-and-swap and without a lock.
-//! * `Switch`: the active lane is written under the cold lock, after its current tick and restored mark, and so is the
+//! * `LiveState`: the active lane is written under the cold lock, after its current tick and restored mark, and so is the
 //!   last tick of the lease. A reload writes the limits; no two of them need to change together.
 //! * `Order`: a break changes it, under the cold lock (`horizon.rs`).
 //! * `Counters`: calls that leave the hot path add to them at any time; no decision depends on them.
@@ -25,7 +25,7 @@ use std::iter::zip;
 /// Read by every call and written by almost none.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub(crate) struct Switch {
+pub(crate) struct LiveState {
     active: AtomicUsize,
     until: AtomicI64,
     /// The `max_ahead` in force.
@@ -35,17 +35,17 @@ pub(crate) struct Switch {
     replay: AtomicUsize,
 }
 
-impl Switch {
+impl LiveState {
     fn new(limits: Limits) -> Self {
-        let switch = Self {
+        let live = Self {
             active: AtomicUsize::new(0),
             until: AtomicI64::new(i64::MAX),
             max_ahead_us: AtomicI64::new(limits.max_ahead_us),
             asked_us: std::array::from_fn(|_| AtomicI64::new(0)),
             replay: AtomicUsize::new(0),
         };
-        switch.set_limits(limits);
-        switch
+        live.set_limits(limits);
+        live
     }
 
     /// The active lane.
@@ -202,11 +202,12 @@ pub(crate) struct ColdState {
     /// The home worker in use; `None` while the registry has leased none.
     pub(crate) home: Option<i64>,
     pub(crate) run: Run,
-    /// The lowest ID that the last break allows, or one within a day before it; and when that was, by the boot clock.
+    /// The lowest ID that the last break allows, or one within a day before it.
     pub(crate) since: i64,
+    /// When the last break was, by the boot clock, in microseconds.
     pub(crate) broke_at_us: i64,
     pub(crate) writer: StateWriter,
-    /// By how many ticks the last reservation reached past the tick for which it was made.
+    /// Length of the last reservation beyond the tick that asked for it.
     pub(crate) reserved_ticks: i64,
     /// The last refusal that was reported, as lane, current tick and the entry there. An episode is reported once; the
     /// next ID ends it.
@@ -220,7 +221,7 @@ pub(crate) struct ColdState {
 /// The part of the memory whose size does not depend on the settings.
 #[repr(C)]
 pub struct Control<R: RawMutex> {
-    pub(crate) switch: Switch,
+    pub(crate) live: LiveState,
     pub(crate) order: Order,
     pub(crate) counters: Counters,
     pub(crate) cold: Mutex<R, ColdState>,
@@ -242,7 +243,7 @@ impl<R: RawMutex> Control<R> {
             is_keeper_stuck: false,
         };
         Self {
-            switch: Switch::new(config.limits.clamped_to(config.ring_ticks, &config.layout)),
+            live: LiveState::new(config.limits.clamped_to(config.ring_ticks, &config.layout)),
             order: Order::new(),
             counters: Counters::new(now_us),
             cold: Mutex::from_raw(lock, cold),

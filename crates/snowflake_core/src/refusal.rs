@@ -35,7 +35,7 @@ pub struct NoLane {
 
 /// Why the gate is not open yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unopened {
+pub enum NotOpen {
     /// It stays closed until something changes.
     Closed(ClosedReason),
     /// It opens once the clock has gone on by this many microseconds, because earlier IDs may reach that far.
@@ -66,5 +66,5 @@ pub enum AdoptError {
     /// The floor is more than a day ahead of the clock.
     FloorInFuture,
     /// The gate stays closed for a reason that `adopt` cannot remove.
-    Unopened(Unopened),
+    NotOpen(NotOpen),
 }

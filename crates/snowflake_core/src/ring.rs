@@ -101,7 +101,7 @@ impl<'m> Ring<'m> {
         Self { slots, evicted, shape }
     }
 
-    /// The ticks that the ring remembers.
+    /// The ring's length, in ticks.
     pub(crate) fn ticks(&self) -> i64 {
         self.slots.len() as i64
     }

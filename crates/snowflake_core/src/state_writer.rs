@@ -3,8 +3,8 @@
 //! A mark is raised in memory, then written, and only then published to calls (guarantee 2). It is never lowered, not
 //! even if its write failed, because it may have reached the disk. All of this happens under the cold lock.
 
-use crate::host::{Disk, FileIdentity, Host, WriteError};
 use crate::layout::Layout;
+use crate::platform::{Disk, FileIdentity, Platform, WriteError};
 use crate::refusal::Errno;
 use crate::state::pending::PendingRecord;
 use crate::state::record::{Record, encode};
@@ -52,37 +52,39 @@ impl StateWriter {
     }
 
     /// Why the last write failed, if that was less than a second ago.
-    pub(crate) fn just_failed(&self, host: &impl Host) -> Option<Errno> {
-        self.failure.filter(|(_, at_us)| host.boot_us() - at_us < RETRY_US).map(|(errno, _)| errno)
+    pub(crate) fn just_failed(&self, platform: &impl Platform) -> Option<Errno> {
+        self.failure.filter(|(_, at_us)| platform.boot_us() - at_us < RETRY_US).map(|(errno, _)| errno)
     }
 
     /// Writes the pending record, or returns the error of a write that has just failed.
-    pub(crate) fn write(&mut self, host: &impl Host) -> Result<(), Errno> {
-        self.just_failed(host).map_or_else(|| self.write_at_once(host), Err)
+    pub(crate) fn write(&mut self, platform: &impl Platform) -> Result<(), Errno> {
+        self.just_failed(platform).map_or_else(|| self.write_at_once(platform), Err)
     }
 
     /// Writes the pending record, even if a write has just failed: into the existing file or, if that fails, into a new
     /// one.
-    pub(crate) fn write_at_once(&mut self, host: &impl Host) -> Result<(), Errno> {
-        self.timed(host, |pending, disk| into_slot(pending, disk).or_else(|_| into_new_file(pending, disk)))
+    pub(crate) fn write_at_once(&mut self, platform: &impl Platform) -> Result<(), Errno> {
+        self.timed(platform, |pending, disk| {
+            into_slot(pending, disk).or_else(|_| into_new_file(pending, disk))
+        })
     }
 
     /// Writes the pending record into a new file, because the existing one is not this server's, or is damaged.
-    pub(crate) fn write_new_file(&mut self, host: &impl Host) -> Result<(), Errno> {
-        self.timed(host, into_new_file)
+    pub(crate) fn write_new_file(&mut self, platform: &impl Platform) -> Result<(), Errno> {
+        self.timed(platform, into_new_file)
     }
 
     /// Begins the next record, and remembers how long the write took and whether it failed.
     fn timed(
         &mut self,
-        host: &impl Host,
+        platform: &impl Platform,
         write: impl FnOnce(&mut PendingRecord, &dyn Disk) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        let Some(disk) = host.disk() else { return Ok(()) };
-        let begun_us = host.boot_us();
+        let Some(disk) = platform.disk() else { return Ok(()) };
+        let begun_us = platform.boot_us();
         self.pending.generation += 1;
         let written = write(&mut self.pending, disk);
-        let ended_us = host.boot_us();
+        let ended_us = platform.boot_us();
         self.write_us = ended_us - begun_us;
         self.failure = written.err().map(|errno| (errno, ended_us));
         written

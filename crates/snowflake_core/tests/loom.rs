@@ -14,7 +14,7 @@ use loom::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use loom::thread;
 use snowflake_core::lock_api::{GuardSend, RawMutex};
 use snowflake_core::{
-    Answer, Answered, Config, Event, Generator, Horizon, Host, Layout, Lease, Limits, Memory,
+    Answer, Config, Effect, Event, Generator, Horizon, Layout, Lease, Limits, Memory, Platform,
 };
 use snowflake_core::{Policy, Refusal, Slot, Slots, Start, Tick, WorkerSource, Workers};
 use uuid::Uuid;
@@ -65,7 +65,7 @@ struct Eye {
     waited: Mutex<i64>,
 }
 
-impl Host for Eye {
+impl Platform for Eye {
     fn wall_us(&self) -> i64 {
         let wall = self.clock.wall.load(Ordering::Acquire);
         let mut told = self.told.lock().unwrap();
@@ -118,7 +118,7 @@ impl World {
         self.with(|generator| {
             let contact = generator.contact().unwrap().unwrap();
             let answer = Answer::Granted { registry: Uuid::nil(), lease };
-            assert_eq!(generator.answered(&contact, answer), Ok(Answered::Leased));
+            assert_eq!(generator.answered(&contact, answer), Ok(Effect::Leased));
         });
         self.open();
     }
@@ -146,7 +146,7 @@ impl World {
     fn call(&self) -> Result<i64, Refusal> {
         self.with(|generator| {
             let id = generator.next_id()?;
-            let told = *generator.host().told.lock().unwrap();
+            let told = *generator.platform().told.lock().unwrap();
             let begins = self.tick(id) * MS;
             assert!(begins <= told + generator.limits().max_ahead_us, "guarantee 4: {begins} at {told}");
             Ok(id)

@@ -2,8 +2,8 @@
 
 use super::Generator;
 use crate::horizon::{Bound, Slot, Slots};
-use crate::host::Host;
 use crate::memory::{ColdState, Gate};
+use crate::platform::Platform;
 use crate::refusal::Refusal;
 use parking_lot::lock_api::RawMutex;
 
@@ -15,13 +15,13 @@ const JOINED_US: i64 = 86_400_000_000;
 pub struct Horizon {
     /// The transaction of each ID of this server below it has ended, while `breaks` stays the same.
     pub id: i64,
-    /// Another number after each break.
+    /// Changes at each break; compare for equality only.
     pub breaks: i64,
     /// No ID generated since the last break is lower, nor since those of this run that came within a day before it.
     pub since: i64,
 }
 
-impl<H: Host, R: RawMutex> Generator<'_, H, R> {
+impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     /// Announces from where on this transaction generates IDs. To be called before the first of them, and harmless
     /// afterwards. `slot` is that of the calling process; `transaction`, its name, is not 0, and never used again.
     #[inline]
@@ -67,7 +67,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// Begins another order of IDs, the lowest of which is the first of tick `first`. `begin` shows it to calls.
     pub(super) fn break_order(&self, cold: &mut ColdState, first: i64, begin: impl FnOnce()) {
         let since = self.layout.join(first, 0, 0);
-        let now_us = self.host.boot_us();
+        let now_us = self.platform.boot_us();
         let is_joined = now_us - cold.broke_at_us < JOINED_US;
         cold.since = if is_joined { since.min(cold.since) } else { since };
         cold.broke_at_us = now_us;

@@ -17,10 +17,10 @@
 //! its restored mark.
 
 use super::{Generator, Range};
-use crate::host::Host;
 use crate::ladder::Blocked;
 use crate::lane::Lane;
 use crate::permit::Permit;
+use crate::platform::Platform;
 use crate::ring::Claim;
 use parking_lot::lock_api::RawMutex;
 
@@ -55,7 +55,7 @@ struct Snapshot<'m, 'g> {
     latest_us: i64,
 }
 
-impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
+impl<'m, P: Platform, R: RawMutex> Generator<'m, P, R> {
     /// One attempt at `n` IDs in the first tick that has room for them, from the snapshot's tick on.
     #[inline]
     pub(super) fn attempt(&self, n: i64, check: ClockCheck) -> Attempt {
@@ -79,8 +79,8 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// Reads lane, permit, clock and current tick, in this order; `None` if the clock must be checked first.
     #[inline(always)]
     fn snapshot(&self, check: ClockCheck) -> Option<Snapshot<'m, '_>> {
-        let switch = &self.control.switch;
-        let index = switch.active();
+        let live = &self.control.live;
+        let index = live.active();
         let lane = &self.lanes[index];
         let permit = lane.permit();
         let now_us = self.now_us();
@@ -95,7 +95,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
                 return None;
             }
         }
-        Some(Snapshot { index, lane, permit, current_tick, tick, latest_us: now_us + switch.max_ahead_us() })
+        Some(Snapshot { index, lane, permit, current_tick, tick, latest_us: now_us + live.max_ahead_us() })
     }
 
     /// Claims `n` IDs of this tick; `None` if it has fewer left.

@@ -3,10 +3,10 @@
 
 use super::Generator;
 use crate::config::WorkerSource;
-use crate::host::Host;
 use crate::layout::Parts;
-use crate::lease::{Answer, Answered, Contact, Lease, Membership};
+use crate::lease::{Answer, Contact, Effect, Lease, Membership};
 use crate::memory::{ColdState, Gate};
+use crate::platform::Platform;
 use crate::refusal::Errno;
 use crate::state::pending::PendingRecord;
 use parking_lot::lock_api::RawMutex;
@@ -14,40 +14,40 @@ use parking_lot::lock_api::RawMutex;
 /// `until` without a lease: no tick is allowed.
 const NO_TICK: i64 = -1;
 
-impl<H: Host, R: RawMutex> Generator<'_, H, R> {
+impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     /// Begins a contact with the registry, or repeats the one whose answer is missing. Durable before it is returned. The
     /// process that sends it adds its clock last. `None` before [`load_node`](Self::load_node).
     pub fn contact(&self) -> Result<Option<Contact>, Errno> {
         self.locked(|cold| {
             let Some(membership) = &mut cold.writer.pending.membership else { return Ok(None) };
-            membership.begin(self.host.random());
-            // Even if it is pending since before: the last write may have failed.
-            cold.writer.write_at_once(&self.host)?;
+            membership.begin(self.platform.random());
+            // Write even a contact that was already pending: its earlier write may have failed.
+            cold.writer.write_at_once(&self.platform)?;
             Ok(cold.writer.pending.membership.map(|membership| membership.contact()))
         })
     }
 
     /// Does what the registry's answer to this contact demands. After an error nothing has changed, and the contact is
     /// to be repeated.
-    pub fn answered(&self, contact: &Contact, answer: Answer) -> Result<Answered, Errno> {
+    pub fn answered(&self, contact: &Contact, answer: Answer) -> Result<Effect, Errno> {
         if let Answer::Granted { lease, .. } = answer
             && !self.can_be_granted(&lease)
         {
-            return Ok(Answered::Ignored);
+            return Ok(Effect::Ignored);
         }
         self.locked(|cold| {
             let before = cold.writer.pending;
-            let Some(membership) = before.membership else { return Ok(Answered::Ignored) };
-            let (after, answered) = membership.after(contact, answer, self.host.random());
+            let Some(membership) = before.membership else { return Ok(Effect::Ignored) };
+            let (after, effect) = membership.after(contact, answer, self.platform.random());
             let pending = before.of_member(after);
-            match answered {
-                Answered::Ignored => {}
-                Answered::Unchanged => cold.writer.pending = pending,
-                Answered::Renewed => self.renew(cold, pending)?,
-                Answered::Lost => self.lose(cold, pending),
-                Answered::Leased => self.switch_lease(cold, pending)?,
+            match effect {
+                Effect::Ignored => {}
+                Effect::Unchanged => cold.writer.pending = pending,
+                Effect::Renewed => self.renew(cold, pending)?,
+                Effect::Lost => self.lose(cold, pending),
+                Effect::Leased => self.switch_lease(cold, pending)?,
             }
-            Ok(answered)
+            Ok(effect)
         })
     }
 
@@ -87,7 +87,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             && lease.until <= self.layout.max_tick()
     }
 
-    /// The lease goes on: durable first, then for calls.
+    /// Renews the lease: on disk first, then in memory.
     fn renew(&self, cold: &mut ColdState, pending: PendingRecord) -> Result<(), Errno> {
         self.write_or_revert(cold, pending)?;
         self.set_until(cold);
@@ -100,21 +100,21 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     fn lose(&self, cold: &mut ColdState, pending: PendingRecord) {
         self.leave(cold);
         cold.writer.pending = pending;
-        if let Some(disk) = self.host.disk() {
+        if let Some(disk) = self.platform.disk() {
             self.lock_workers(disk, pending.system_identifier, &[]);
         }
-        let _ = cold.writer.write_at_once(&self.host);
+        let _ = cold.writer.write_at_once(&self.platform);
     }
 
     fn leave(&self, cold: &mut ColdState) {
         self.lanes.iter().for_each(|lane| lane.close());
         cold.gate = Gate::Settling;
-        self.control.switch.set_until(NO_TICK);
+        self.control.live.set_until(NO_TICK);
     }
 
     /// This server as a node that has not contacted a registry yet.
     pub(super) fn new_node(&self) -> Membership {
-        Membership::new(self.host.random(), self.configured.lanes(), self.datacenter, self.layout)
+        Membership::new(self.platform.random(), self.configured.lanes(), self.datacenter, self.layout)
     }
 
     /// Begins with another lease: closes the gate, makes the lease durable, and brings every lane above its floor
@@ -127,7 +127,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let mut pending = pending.for_origins(origins);
         pending.active = first;
         pending.raise_lanes(lease.floor);
-        if let Some(disk) = self.host.disk() {
+        if let Some(disk) = self.platform.disk() {
             // A server whose lease of these workers is over may still have the lock. The registry keeps the two apart;
             // this one has no token then.
             let locked = self.lock_workers(disk, pending.system_identifier, &origins);
@@ -141,7 +141,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         for (lane, mark) in self.lanes.iter().zip(pending.marks) {
             lane.raise_floor(mark);
         }
-        self.break_order(cold, self.lanes[first].current_tick(), || self.control.switch.activate(first));
+        self.break_order(cold, self.lanes[first].current_tick(), || self.control.live.activate(first));
         self.set_until(cold);
         Ok(())
     }
@@ -149,7 +149,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// Makes `pending` durable, or keeps the pending record of before, which may be in the file as well.
     fn write_or_revert(&self, cold: &mut ColdState, pending: PendingRecord) -> Result<(), Errno> {
         let before = std::mem::replace(&mut cold.writer.pending, pending);
-        let written = cold.writer.write_at_once(&self.host);
+        let written = cold.writer.write_at_once(&self.platform);
         if written.is_err() {
             cold.writer.pending = before.after_failed_write(&cold.writer.pending);
         }
@@ -162,6 +162,6 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             WorkerSource::Configured => i64::MAX,
             WorkerSource::Registry => cold.writer.pending.lease().map_or(NO_TICK, |lease| lease.until),
         };
-        self.control.switch.set_until(until);
+        self.control.live.set_until(until);
     }
 }

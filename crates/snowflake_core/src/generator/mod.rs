@@ -26,10 +26,10 @@ pub use horizon::Horizon;
 pub use status::{LaneStatus, Status};
 
 use crate::config::{Config, Limits, WorkerSource};
-use crate::host::{Event, Host};
 use crate::lane::{Lane, LaneMemory};
 use crate::layout::Layout;
 use crate::memory::{ColdState, Control, View};
+use crate::platform::{Event, Platform};
 use crate::refusal::Refusal;
 use crate::ring::Shape;
 use crate::sync::AtomicU64;
@@ -53,7 +53,7 @@ pub struct Range {
 
 /// Generates IDs. Any number of generators, in as many threads or processes, may share one memory; all of
 /// them must have the same [`Config`].
-pub struct Generator<'m, H, R: RawMutex> {
+pub struct Generator<'m, P, R: RawMutex> {
     layout: Layout,
     /// The length of the layout's tick, cached because computing it is slow.
     tick_us: i64,
@@ -71,12 +71,12 @@ pub struct Generator<'m, H, R: RawMutex> {
     unexpected_ticks: i64,
     control: &'m Control<R>,
     lanes: Box<[Lane<'m>]>,
-    host: H,
+    platform: P,
 }
 
-impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
+impl<'m, P: Platform, R: RawMutex> Generator<'m, P, R> {
     /// A generator on this memory, which must have been created for this configuration.
-    pub fn new(config: &Config, view: View<'m, R>, host: H) -> Self {
+    pub fn new(config: &Config, view: View<'m, R>, platform: P) -> Self {
         let Config { layout, datacenter, workers, source, ring_ticks, .. } = *config;
         let View { control, lanes, slots } = view;
         assert_eq!(lanes.len(), workers.lanes(), "the memory has another number of lanes");
@@ -100,13 +100,13 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
             unexpected_ticks: UNEXPECTED_US / layout.tick().micros(),
             control,
             lanes: zip(lanes, slots.chunks_exact(ring_ticks)).map(lane).collect(),
-            host,
+            platform,
         }
     }
 
-    /// The generator's host.
-    pub fn host(&self) -> &H {
-        &self.host
+    /// The generator's platform.
+    pub fn platform(&self) -> &P {
+        &self.platform
     }
 
     // ---- IDs ----
@@ -120,7 +120,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         }
     }
 
-    /// Generates an ID if the hot path can, which calls no function of the host but its wall clock. `None` means that
+    /// Generates an ID if the hot path can, which calls no function of the platform but its wall clock. `None` means that
     /// [`next_id`](Self::next_id) has to generate it.
     #[inline(always)]
     pub fn try_next_id(&self) -> Option<i64> {
@@ -149,25 +149,25 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// Changes the limits for every generator on this memory. `max_ahead` is clamped to a quarter of the ring.
     pub fn set_limits(&self, limits: Limits) {
         let ring_ticks = self.lanes[0].ring_ticks() as usize;
-        self.control.switch.set_limits(limits.clamped_to(ring_ticks, &self.layout));
-        if self.host.disk().is_none() {
-            self.control.switch.set_max_ahead(self.asked_limits().max_ahead_us);
+        self.control.live.set_limits(limits.clamped_to(ring_ticks, &self.layout));
+        if self.platform.disk().is_none() {
+            self.control.live.set_max_ahead(self.asked_limits().max_ahead_us);
         }
     }
 
     /// The limits of the settings.
     pub fn asked_limits(&self) -> Limits {
-        self.control.switch.limits()
+        self.control.live.limits()
     }
 
     /// The limits in force: a `max_ahead` that was changed comes into force a little later.
     pub fn limits(&self) -> Limits {
-        Limits { max_ahead_us: self.control.switch.max_ahead_us(), ..self.asked_limits() }
+        Limits { max_ahead_us: self.control.live.max_ahead_us(), ..self.asked_limits() }
     }
 
     // ---- shared by the generator's files ----
 
-    /// Runs `work` under the cold lock, then reports to the host if writing began to fail or works again.
+    /// Runs `work` under the cold lock, then reports to the platform if writing began to fail or works again.
     fn locked<T>(&self, work: impl FnOnce(&mut ColdState) -> T) -> T {
         let mut cold = self.control.cold.lock();
         let failed_before = cold.writer.failure().is_some();
@@ -175,15 +175,15 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         let failure = cold.writer.failure();
         drop(cold);
         match (failed_before, failure) {
-            (false, Some(errno)) => self.host.report(Event::WriteFailed(errno)),
-            (true, None) => self.host.report(Event::WriteRecovered),
+            (false, Some(errno)) => self.platform.report(Event::WriteFailed(errno)),
+            (true, None) => self.platform.report(Event::WriteRecovered),
             _ => {}
         }
         result
     }
 
     fn active(&self) -> usize {
-        self.control.switch.active()
+        self.control.live.active()
     }
 
     /// The workers of the home worker that is in use, or of the configured one.
@@ -203,17 +203,17 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// Lets calls use a lane up to its mark, which must be durable, but not past the end of the lease.
     fn publish(&self, cold: &ColdState, lane: usize, mark: i64) {
         let origin = self.origins(cold)[lane];
-        self.lanes[lane].publish_permit(mark.min(self.control.switch.until()), origin);
+        self.lanes[lane].publish_permit(mark.min(self.control.live.until()), origin);
     }
 
     /// The wall clock, in microseconds since the epoch.
     fn now_us(&self) -> i64 {
-        self.layout.relative(self.host.wall_us())
+        self.layout.relative(self.platform.wall_us())
     }
 
     /// The last tick that guarantee 4 allows at this wall-clock time, in microseconds since the epoch.
     fn latest_tick(&self, now_us: i64) -> i64 {
-        self.layout.tick().containing(now_us + self.control.switch.max_ahead_us())
+        self.layout.tick().containing(now_us + self.control.live.max_ahead_us())
     }
 
     /// How far the wall clock is behind the lane's current tick, in microseconds; negative if it is ahead of it.
@@ -226,11 +226,11 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         cold.writer.pending.marks[lane].max(self.lanes[lane].highest_tick())
     }
 
-    /// Counts a step of the wall clock. Reports a large step forward, because the correction that follows is a step
-    /// back.
+    /// Counts a step of the wall clock. Reports a large step forward: if it was wrong, correcting it will be
+    /// a step back.
     fn observe_clock(&self) {
-        if let Some(micros) = self.control.counters.clock.observe(&self.host) {
-            self.host.report(Event::ForwardJump(micros));
+        if let Some(micros) = self.control.counters.clock.observe(&self.platform) {
+            self.platform.report(Event::ForwardJump(micros));
         }
     }
 }

@@ -3,9 +3,9 @@
 
 use super::hot_path::{Attempt, ClockCheck};
 use super::{Generator, Range};
-use crate::host::{Event, Host};
 use crate::ladder::{self, Blockage, Blocked, Patience, Step};
 use crate::memory::ColdState;
+use crate::platform::{Event, Platform};
 use crate::refusal::Refusal;
 use parking_lot::lock_api::RawMutex;
 
@@ -14,7 +14,7 @@ const LONGEST_NAP_US: i64 = 50_000;
 /// A keeper that leaves a request undone for this long, although the lock is free, counts as stuck.
 const KEEPER_PATIENCE_US: i64 = 1_000_000;
 
-/// The result of a call's work under the cold lock, and the work left to do without it.
+/// The result of a call's work under the cold lock, and what remains to be done after the lock is released.
 enum Outcome {
     /// Nothing: another process has done it, or the clock has caught up.
     Unneeded,
@@ -28,7 +28,7 @@ enum Outcome {
     Soon(i64),
 }
 
-impl<H: Host, R: RawMutex> Generator<'_, H, R> {
+impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     /// Climbs until an attempt succeeds.
     #[cold]
     pub(super) fn climb(&self, n: i64, mut attempt: Attempt) -> Result<Range, Refusal> {
@@ -99,7 +99,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             current_tick,
             permitted: lane.permitted(),
             restored: lane.restored(),
-            until: self.control.switch.until(),
+            until: self.control.live.until(),
             ring: lane.ring_ticks(),
             now_us: self.now_us(),
             waited_us: patience.spent_since(current_tick),
@@ -112,9 +112,9 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         if !std::mem::replace(&mut patience.is_counted, true) {
             counters.add_wait();
         }
-        let before_us = self.host.boot_us();
-        self.host.wait(micros.min(LONGEST_NAP_US));
-        let spent_us = self.host.boot_us() - before_us;
+        let before_us = self.platform.boot_us();
+        self.platform.wait(micros.min(LONGEST_NAP_US));
+        let spent_us = self.platform.boot_us() - before_us;
         patience.spend(spent_us);
         counters.add_wait_us(spent_us);
     }
@@ -169,7 +169,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             result
         });
         if let Some(event) = new_refusal {
-            self.host.report(event);
+            self.platform.report(event);
         }
         self.finish(outcome?, patience);
         Ok(())
@@ -179,7 +179,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// is longer than `max_wait`.
     pub(super) fn worth_a_wait(&self, refusal: &Refusal, spent_us: i64) -> Option<i64> {
         let Refusal::NoLane(no_lane) = refusal else { return None };
-        let micros = no_lane.usable_at_us.saturating_sub(self.host.wall_us());
+        let micros = no_lane.usable_at_us.saturating_sub(self.platform.wall_us());
         // Even if the clock has come there by now, patience must run out where it comes and goes.
         (micros <= self.limits().max_wait_us - spent_us).then_some(micros.max(1))
     }
@@ -198,24 +198,24 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     fn ask_keeper(&self, cold: &mut ColdState, blocked: &Blocked, patience: &Patience) -> bool {
         // A stuck keeper is not asked again until it has done something.
         cold.is_keeper_stuck |= patience.keeper_us >= KEEPER_PATIENCE_US;
-        if cold.writer.just_failed(&self.host).is_some() || cold.is_keeper_stuck {
+        if cold.writer.just_failed(&self.platform).is_some() || cold.is_keeper_stuck {
             return false;
         }
-        let is_asked = self.host.ask_keeper();
+        let is_asked = self.platform.ask_keeper();
         if is_asked {
             cold.keeper_request = Some((*blocked, *patience));
         }
         is_asked
     }
 
-    /// Does without the lock what is left to do.
+    /// Does what remains to be done after the lock is released.
     fn finish(&self, outcome: Outcome, patience: &mut Patience) {
         match outcome {
             Outcome::Unneeded | Outcome::Reserved => {}
             Outcome::Soon(micros) => self.wait(micros, patience),
-            Outcome::Rotated(event) => self.host.report(event),
+            Outcome::Rotated(event) => self.platform.report(event),
             // The lock is free during this wait, or the keeper holds it.
-            Outcome::LeftToKeeper => self.host.wait_for_keeper(patience.next_nap_us()),
+            Outcome::LeftToKeeper => self.platform.wait_for_keeper(patience.next_nap_us()),
         }
     }
 }

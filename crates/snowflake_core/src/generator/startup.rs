@@ -3,10 +3,10 @@
 
 use super::Generator;
 use crate::config::WorkerSource;
-use crate::host::{Disk, Event, Host, Loaded, Locked};
 use crate::lease::Membership;
 use crate::memory::{ColdState, Gate, Run};
-use crate::refusal::{ClosedReason, Refusal, Unopened};
+use crate::platform::{Disk, Event, Loaded, Locked, Platform};
+use crate::refusal::{ClosedReason, NotOpen, Refusal};
 use crate::state::pending::PendingRecord;
 use crate::state::record::{Record, newest};
 use crate::state::start::{Decision, Evidence, Found, Start};
@@ -18,15 +18,15 @@ use parking_lot::lock_api::RawMutex;
 /// in a burst or the second of rule 4 demands. If it takes longer, the ladder decides.
 const LONGEST_WAIT_US: i64 = 2_000_000;
 
-impl<H: Host, R: RawMutex> Generator<'_, H, R> {
+impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     /// Whether the gate is open.
     pub fn is_open(&self) -> bool {
         self.lanes[self.active()].permitted().is_some()
     }
 
     /// Opens the gate: locks the workers, reads the state, decides, and makes the decision durable. Does not wait: if
-    /// the clock has yet to catch up, it returns [`Unopened::Settling`]. Does nothing if the gate is open.
-    pub fn open(&self, start: &Start) -> Result<(), Unopened> {
+    /// the clock has yet to catch up, it returns [`NotOpen::Settling`]. Does nothing if the gate is open.
+    pub fn open(&self, start: &Start) -> Result<(), NotOpen> {
         self.observe_clock();
         let (result, events) = self.locked(|cold| {
             let mut events = [None, None];
@@ -34,21 +34,20 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             let settled = started.and_then(|()| self.settle(cold, start));
             (settled.map(|opened| events[1] = events[1].or(opened)), events)
         });
-        events.into_iter().flatten().for_each(|event| self.host.report(event));
+        events.into_iter().flatten().for_each(|event| self.platform.report(event));
         result
     }
 
     /// Loads the node's ID and lease from the record, so that this server, standby or not, can contact the registry.
     /// Does nothing after the first time.
-    pub fn load_node(&self, start: &Start) -> Result<(), Unopened> {
+    pub fn load_node(&self, start: &Start) -> Result<(), NotOpen> {
         self.locked(|cold| self.start_unless_done(cold, start).map(drop))
     }
 
-    /// Locks the workers of this server again, for where the host's memory of that was deleted. Returns whether it
-    /// could.
+    /// Takes the workers' locks again after their file in /dev/shm was deleted. Returns whether it could.
     pub fn lock_again(&self) -> bool {
         self.locked(|cold| {
-            let Some(lock) = self.host.disk().and_then(Disk::host_lock) else { return false };
+            let Some(lock) = self.platform.disk().and_then(Disk::host_lock) else { return false };
             let pending = &cold.writer.pending;
             let origins = self.origins(cold);
             matches!(cold.gate, Gate::Open | Gate::Settling)
@@ -58,11 +57,11 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         })
     }
 
-    fn start_unless_done(&self, cold: &mut ColdState, start: &Start) -> Result<[Option<Event>; 2], Unopened> {
+    fn start_unless_done(&self, cold: &mut ColdState, start: &Start) -> Result<[Option<Event>; 2], NotOpen> {
         match cold.gate {
             Gate::Open | Gate::Settling => Ok([None, None]),
-            Gate::Closed { reason, retry_at_us } if self.host.boot_us() < retry_at_us => {
-                Err(Unopened::Closed(reason))
+            Gate::Closed { reason, retry_at_us } if self.platform.boot_us() < retry_at_us => {
+                Err(NotOpen::Closed(reason))
             }
             Gate::Closed { .. } | Gate::Untried => self.start(cold, start, None),
         }
@@ -74,15 +73,15 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         cold: &mut ColdState,
         start: &Start,
         adopted_us: Option<i64>,
-    ) -> Result<[Option<Event>; 2], Unopened> {
+    ) -> Result<[Option<Event>; 2], NotOpen> {
         self.try_start(cold, start, adopted_us).map_err(|(why, retry_at_us)| {
             // A gate that stays closed, as a copy's, must not keep another server from opening its own.
-            if let Some(disk) = self.host.disk().filter(|_| why != Unopened::Closed(ClosedReason::Taken)) {
+            if let Some(disk) = self.platform.disk().filter(|_| why != NotOpen::Closed(ClosedReason::Taken)) {
                 self.lock_workers(disk, start.system_identifier, &[]);
             }
             // With a registry, the next start takes the home worker from the record.
             cold.home = cold.home.filter(|_| self.source == WorkerSource::Configured);
-            if let Unopened::Closed(reason) = why {
+            if let NotOpen::Closed(reason) = why {
                 cold.gate = Gate::Closed { reason, retry_at_us };
             }
             why
@@ -95,15 +94,15 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         cold: &mut ColdState,
         start: &Start,
         adopted_us: Option<i64>,
-    ) -> Result<[Option<Event>; 2], (Unopened, i64)> {
-        let later = |reason| (Unopened::Closed(reason), self.host.boot_us() + RETRY_US);
+    ) -> Result<[Option<Event>; 2], (NotOpen, i64)> {
+        let later = |reason| (NotOpen::Closed(reason), self.platform.boot_us() + RETRY_US);
         let first_lane = self.configured.first_lane(start.timeline);
         let in_range = |now_us| {
-            let refused = |refusal| (Unopened::Clock(refusal), self.host.boot_us());
+            let refused = |refusal| (NotOpen::Clock(refusal), self.platform.boot_us());
             self.check_range(now_us).map_err(refused)
         };
-        let Some(disk) = self.host.disk() else {
-            in_range(self.host.wall_us())?;
+        let Some(disk) = self.platform.disk() else {
+            in_range(self.platform.wall_us())?;
             let membership = (self.source == WorkerSource::Registry).then(|| self.new_node());
             let pending = &mut cold.writer.pending;
             (pending.timeline, pending.membership, pending.active) = (start.timeline, membership, first_lane);
@@ -111,10 +110,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             self.begin_run(cold, decision, i64::MIN);
             return Ok([membership.is_none().then(|| self.opened(cold, false)), None]);
         };
-        let load = || -> Result<Option<Loaded>, (Unopened, i64)> {
+        let load = || -> Result<Option<Loaded>, (NotOpen, i64)> {
             disk.load().map_err(|errno| later(ClosedReason::Os(errno)))
         };
-        let find = |loaded: &Option<Loaded>| -> Result<Option<Found>, (Unopened, i64)> {
+        let find = |loaded: &Option<Loaded>| -> Result<Option<Found>, (NotOpen, i64)> {
             let Some(loaded) = loaded else { return Ok(None) };
             let found = newest(loaded).map_err(later)?;
             Ok(found.map(|(slot, record)| Found { record, slot, file: loaded.identity }))
@@ -136,10 +135,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
                 let own = Record { system_identifier: start.system_identifier, ..record };
                 replace_file(disk, own).map_err(|errno| later(ClosedReason::Os(errno)))?;
             }
-            // A forgotten clone must not take the place of a server that restarts.
+            // Do not retry: a clone that was left running would take the lock while the original restarts.
             let retries = is_own_directory || start.made_timeline;
-            let retry_at_us = if retries { self.host.boot_us() } else { i64::MAX };
-            return Err((Unopened::Closed(ClosedReason::Taken), retry_at_us));
+            let retry_at_us = if retries { self.platform.boot_us() } else { i64::MAX };
+            return Err((NotOpen::Closed(ClosedReason::Taken), retry_at_us));
         }
         let loaded = load()?;
         let found = find(&loaded)?;
@@ -153,7 +152,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             origins = Origins::NONE;
             locked = self.lock_workers(disk, start.system_identifier, &origins);
         }
-        let now_us = self.host.wall_us();
+        let now_us = self.platform.wall_us();
         in_range(now_us)?;
         let evidence = Evidence {
             layout: &self.layout,
@@ -178,8 +177,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         };
         cold.writer.pending = decision.pending;
         let written = match decision.needs_new_file {
-            true => cold.writer.write_new_file(&self.host),
-            false => cold.writer.write_at_once(&self.host),
+            true => cold.writer.write_new_file(&self.platform),
+            false => cold.writer.write_at_once(&self.platform),
         };
         written.map_err(|errno| later(ClosedReason::Os(errno)))?;
         self.begin_run(cold, decision, now_us);
@@ -188,7 +187,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         Ok([is_unreadable.then_some(Event::Unreadable), opened])
     }
 
-    /// Nothing is written by a clock that is outside the layout: its marks would outlive its correction.
+    /// Write nothing while the clock is outside the layout: the marks would outlive the clock's correction.
     fn check_range(&self, now_us: i64) -> Result<(), Refusal> {
         let relative_us = self.layout.relative(now_us);
         if relative_us < 0 {
@@ -209,10 +208,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             lane.raise_floor(mark);
         }
         self.lanes[active].raise_floor(above);
-        if self.host.disk().is_some() {
-            self.control.switch.set_max_ahead(pending.max_ahead_us);
+        if self.platform.disk().is_some() {
+            self.control.live.set_max_ahead(pending.max_ahead_us);
         }
-        self.break_order(cold, self.lanes[active].current_tick(), || self.control.switch.activate(active));
+        self.break_order(cold, self.lanes[active].current_tick(), || self.control.live.activate(active));
         self.set_until(cold);
         cold.gate = Gate::Settling;
     }
@@ -231,7 +230,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         locked: Locked,
     ) -> Option<uuid::Uuid> {
         let lock = disk.host_lock().filter(|_| matches!(locked, Locked::Own(_)) && !origins.is_empty())?;
-        let token = self.host.random();
+        let token = self.platform.random();
         lock.sign(origins, token).then_some(token)
     }
 
@@ -273,23 +272,23 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     }
 
     /// Opens the gate once the clock is near the lane's first tick, or too far from it to wait.
-    fn settle(&self, cold: &mut ColdState, start: &Start) -> Result<Option<Event>, Unopened> {
+    fn settle(&self, cold: &mut ColdState, start: &Start) -> Result<Option<Event>, NotOpen> {
         if cold.gate == Gate::Open {
             return Ok(None);
         }
         if self.source == WorkerSource::Registry && cold.writer.pending.lease().is_none() {
-            return Err(Unopened::NoLease);
+            return Err(NotOpen::NoLease);
         }
-        let is_durable = self.host.disk().is_some();
-        let missing_us = self.behind_us(self.active()) - self.control.switch.max_ahead_us();
+        let is_durable = self.platform.disk().is_some();
+        let missing_us = self.behind_us(self.active()) - self.control.live.max_ahead_us();
         let longest_us = LONGEST_WAIT_US + self.layout.tick().micros();
         if is_durable && (1..=longest_us).contains(&missing_us) {
-            return Err(Unopened::Settling(missing_us));
+            return Err(NotOpen::Settling(missing_us));
         }
         // Marks that were raised meanwhile may be in memory only, if their write failed (guarantee 2).
         if cold.writer.failure().is_some() {
-            let written = cold.writer.write(&self.host);
-            written.map_err(|errno| Unopened::Closed(ClosedReason::Os(errno)))?;
+            let written = cold.writer.write(&self.platform);
+            written.map_err(|errno| NotOpen::Closed(ClosedReason::Os(errno)))?;
         }
         cold.gate = Gate::Open;
         // `start` may have run in recovery, on the earlier timeline.

@@ -3,9 +3,9 @@
 
 use super::Generator;
 use crate::config::WorkerSource;
-use crate::host::Host;
 use crate::ladder::{self, Blockage, Step};
 use crate::memory::{ColdState, Gate};
+use crate::platform::Platform;
 use crate::refusal::{Errno, Refusal};
 use parking_lot::lock_api::RawMutex;
 
@@ -54,14 +54,14 @@ pub struct LaneStatus {
     pub issued: u64,
 }
 
-impl<H: Host, R: RawMutex> Generator<'_, H, R> {
+impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     /// The status now. Checks the clock first, so that a step is counted by the time it is shown.
     pub fn status(&self) -> Status {
         self.observe_clock();
         let index = self.active();
         let lane = &self.lanes[index];
         let cold = self.cold_copy();
-        let reserved = lane.reserved().filter(|_| self.host.disk().is_some());
+        let reserved = lane.reserved().filter(|_| self.platform.disk().is_some());
         let now_us = self.now_us();
         let last_tick = lane.last_tick();
         let ahead = |tick: i64| (tick * self.layout.tick().micros() - now_us).max(0);
@@ -113,7 +113,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             current_tick,
             permitted: lane.permitted(),
             restored: lane.restored(),
-            until: self.control.switch.until(),
+            until: self.control.live.until(),
             ring: lane.ring_ticks(),
             now_us,
             waited_us: 0,
@@ -154,6 +154,6 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// Resets the counters to zero.
     pub fn reset_stats(&self) {
         self.lanes.iter().for_each(|lane| lane.reset_issued());
-        self.control.counters.reset(self.host.wall_us());
+        self.control.counters.reset(self.platform.wall_us());
     }
 }

@@ -2,9 +2,9 @@
 //! that processes share.
 
 use super::record::Record;
-use crate::host::FileIdentity;
 use crate::layout::Layout;
 use crate::lease::{Lease, Membership};
+use crate::platform::FileIdentity;
 use crate::workers::{MAX_LANES, Origins};
 use std::iter::zip;
 use uuid::Uuid;

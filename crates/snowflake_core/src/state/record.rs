@@ -7,8 +7,8 @@
 //! slot that does not hold the newest durable one, so that a torn write leaves that one whole. If the newest one is
 //! damaged later, the other slot has the record before it.
 
-use crate::host::{FileIdentity, Loaded, SLOT_BYTES};
 use crate::lease::Membership;
+use crate::platform::{FileIdentity, Loaded, SLOT_BYTES};
 use crate::refusal::ClosedReason;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

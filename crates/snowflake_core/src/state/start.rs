@@ -24,7 +24,7 @@
 //!    the last replayed commit and the replayed checkpoint, plus `max_ahead`, plus a second for clocks of hosts that
 //!    differ a little. These are durable marks, so that only the clock of *this* start has to be right. A lane that is
 //!    missing in the record falls under this rule alone. The floor of a lease replaces this rule.
-//! 5. **One host, one run.** The start locks each of its workers on the host ([`HostLock`](crate::host::HostLock)).
+//! 5. **One host, one run.** The start locks each of its workers on the host ([`HostLock`](crate::platform::HostLock)).
 //!    While another server has one of them, the gate stays closed. A gate that stays closed holds no lock.
 //! 6. **A copy.** The record was written into another file or by another cluster, this start made no timeline, and the
 //!    record has a worker of this server: the gate stays closed until an operator adopts the state.
@@ -37,9 +37,9 @@
 
 use super::pending::PendingRecord;
 use super::record::Record;
-use crate::host::FileIdentity;
 use crate::layout::Layout;
 use crate::lease::Membership;
+use crate::platform::FileIdentity;
 use crate::refusal::ClosedReason;
 use crate::workers::Origins;
 use std::iter::zip;

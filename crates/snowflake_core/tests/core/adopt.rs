@@ -6,7 +6,7 @@ use crate::simulation::fixtures::{
 };
 use crate::simulation::server::{DAY, HOUR, MINUTE, MS, SECOND, Server};
 use crate::simulation::world::{Machine, NOON, config};
-use snowflake_core::{AdoptError, ClosedReason, Event, Limits, NoLane, Policy, Refusal, Tick, Unopened};
+use snowflake_core::{AdoptError, ClosedReason, Event, Limits, NoLane, NotOpen, Policy, Refusal, Tick};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -69,7 +69,7 @@ fn floor_more_than_a_day_ahead_is_refused() {
     let machine = copied();
     machine.why_closed();
     assert_eq!(machine.adopt(machine.wall() + DAY + 1), Err(AdoptError::FloorInFuture));
-    assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Copied)));
+    assert_eq!(machine.open(), Err(NotOpen::Closed(ClosedReason::Copied)));
     machine.adopt(machine.wall() + DAY).unwrap();
 
     let machine = Machine::alone(plain());
@@ -103,13 +103,13 @@ fn adopt_that_cannot_be_written_opens_nothing_and_leaves_no_floor() {
     let machine = copied();
     machine.why_closed();
     machine.disk.set_faults(|point| if point == Point::Make { Fault::Fail(ENOSPC) } else { Fault::None });
-    let full = Unopened::Closed(ClosedReason::Os(ENOSPC));
-    assert_eq!(machine.adopt(machine.wall() + 20 * HOUR), Err(AdoptError::Unopened(full)));
+    let full = NotOpen::Closed(ClosedReason::Os(ENOSPC));
+    assert_eq!(machine.adopt(machine.wall() + 20 * HOUR), Err(AdoptError::NotOpen(full)));
     assert_eq!(machine.told(|event| matches!(event, Event::Adopted(_))), 0);
     assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
     machine.disk.heal();
     machine.pass(SECOND);
-    assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Copied)));
+    assert_eq!(machine.open(), Err(NotOpen::Closed(ClosedReason::Copied)));
     machine.adopt(machine.wall()).unwrap();
     machine.settle();
     assert!(machine.id().tick <= tick(machine.wall() + MAX_AHEAD));
@@ -206,15 +206,15 @@ fn marks_that_adopt_cannot_write_during_the_wait_keep_the_gate_closed() {
         machine.keep();
         machine.go_down();
         machine.boot_up();
-        let Err(Unopened::Settling(micros)) = machine.open() else { panic!("it opens at once") };
+        let Err(NotOpen::Settling(micros)) = machine.open() else { panic!("it opens at once") };
         let before = machine.disk.slots();
         machine.disk.set_faults(move |point| match point {
             Point::Open | Point::Make => Fault::Fail(errno),
             _ => Fault::None,
         });
         let floor = machine.wall();
-        let failed = Unopened::Closed(ClosedReason::Os(errno));
-        assert_eq!(machine.adopt(floor), Err(AdoptError::Unopened(failed)));
+        let failed = NotOpen::Closed(ClosedReason::Os(errno));
+        assert_eq!(machine.adopt(floor), Err(AdoptError::NotOpen(failed)));
         // Within a second after a failure nothing is written again, but the disk stays the reason.
         for wait in [micros, MS, SECOND, MINUTE] {
             machine.pass(wait);

@@ -182,12 +182,12 @@ fn what_lies_at_the_bottom_knows_nothing_above_it() {
         ("refusal", vec!["layout"]),
         ("config", vec!["layout", "workers"]),
         ("lease", vec!["layout"]),
-        ("host", vec!["refusal"]),
+        ("platform", vec!["refusal"]),
         ("ladder", vec!["config", "layout", "refusal"]),
         ("ring", vec!["config", "layout", "sync"]),
         ("permit", vec![]),
         ("lane", vec!["ring", "permit", "sync"]),
-        ("clock_watch", vec!["host", "sync"]),
+        ("clock_watch", vec!["platform", "sync"]),
     ] {
         let allowed: BTreeSet<String> = allowed.into_iter().map(str::to_owned).collect();
         let known: BTreeSet<&String> = graph[module].difference(&allowed).collect();

@@ -5,7 +5,7 @@ use crate::simulation::fixtures::{RESERVE, break_disk, copied, crashed, plain};
 use crate::simulation::server::{DAY, HOUR, SECOND, Server};
 use crate::simulation::world::{Machine, config};
 use snowflake_core::{ClosedReason, Event, Limits, Policy};
-use snowflake_core::{Refusal, Tick, Unopened};
+use snowflake_core::{NotOpen, Refusal, Tick};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -189,7 +189,7 @@ fn a_start_that_fails_in_two_ways_does_not_tell_of_a_recovery() {
     machine.disk.delete();
     machine.disk.set_faults(|point| if point == Point::Make { Fault::Fail(EIO) } else { Fault::None });
     machine.pass(SECOND);
-    assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Os(EIO))));
+    assert_eq!(machine.open(), Err(NotOpen::Closed(ClosedReason::Os(EIO))));
     assert_eq!(machine.told(|event| *event == Event::WriteRecovered), 0);
 }
 

@@ -5,9 +5,9 @@ use crate::simulation::fixtures::{MAX_AHEAD, RESERVE, clone_of, promote, run_ahe
 use crate::simulation::registry::{BITS, GRANT, Member, Registry, configured, fleet, member, standby_of};
 use crate::simulation::server::{HOUR, MINUTE, MS, SECOND, Server};
 use crate::simulation::world::{Machine, SYSTEM, config};
-use snowflake_core::host::{FileIdentity, HostLock, SLOT_BYTES};
-use snowflake_core::{Answer, Answered, ClosedReason, Config, Layout, Lease, Limits, Parts};
-use snowflake_core::{Policy, Refusal, Tick, Unopened, WorkerSource};
+use snowflake_core::platform::{FileIdentity, HostLock, SLOT_BYTES};
+use snowflake_core::{Answer, ClosedReason, Config, Effect, Layout, Lease, Limits, Parts};
+use snowflake_core::{NotOpen, Policy, Refusal, Tick, WorkerSource};
 use std::cell::Cell;
 use std::rc::Rc;
 use uuid::Uuid;
@@ -24,7 +24,7 @@ fn only_ids_of_the_lease_are_a_servers_own() {
     assert!(!is_own(0, machine.wall() / MS, 0), "it has no worker");
     machine.join(&registry);
     registry.end(0);
-    assert_eq!(machine.meet(&registry), Answered::Leased);
+    assert_eq!(machine.meet(&registry), Effect::Leased);
     let lease = machine.lease().expect("another");
     assert_eq!(lease.home, 1);
     // Of the first lease, and of other servers.
@@ -57,9 +57,9 @@ fn with_a_configured_worker_every_id_of_its_lanes_is_a_servers_own() {
 fn node_generates_nothing_before_it_has_a_lease() {
     let (machine, registry) = (member(), Registry::new());
     machine.boot_up();
-    assert_eq!(machine.open(), Err(Unopened::NoLease));
+    assert_eq!(machine.open(), Err(NotOpen::NoLease));
     assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
-    assert_eq!(machine.meet(&registry), Answered::Leased);
+    assert_eq!(machine.meet(&registry), Effect::Leased);
     assert!(machine.settle() <= MS, "the lease's floor replaces rule 4");
     let id = machine.id();
     assert!(id.worker == 0 && id.tick <= (machine.wall() + MAX_AHEAD) / MS);
@@ -87,7 +87,7 @@ fn no_id_lies_above_the_end_of_the_lease_until_a_renewal() {
     machine.keep();
     assert!(machine.mark(0) <= lease.until, "no mark is above the lease");
     assert_eq!(machine.with(|generator| generator.rotate_now()), Err(Refusal::LeaseEnded));
-    assert_eq!(machine.meet(&registry), Answered::Renewed);
+    assert_eq!(machine.meet(&registry), Effect::Renewed);
     assert_eq!(machine.id().worker, last.worker);
 }
 
@@ -149,10 +149,10 @@ fn lease_goes_on_only_with_the_hosts_token() {
         machine.go_down();
         happens(&machine);
         machine.boot_up();
-        assert_eq!(machine.open(), Err(Unopened::NoLease), "{name}");
+        assert_eq!(machine.open(), Err(NotOpen::NoLease), "{name}");
         // Nor does an operator bring it back.
         machine.adopt(machine.wall()).unwrap();
-        assert_eq!((machine.lease(), machine.open()), (None, Err(Unopened::NoLease)), "{name}");
+        assert_eq!((machine.lease(), machine.open()), (None, Err(NotOpen::NoLease)), "{name}");
         let contact = machine.contact();
         assert!(contact.node != node && contact.lease.is_none() && contact.registry.is_none(), "{name}");
         assert_eq!(machine.disk.host_lock.held(), [0; 0], "it has no worker");
@@ -230,7 +230,7 @@ fn lease_of_an_earlier_run_that_is_put_back_is_over() {
     machine.go_down();
     machine.disk.put_as(slots, identity);
     machine.boot_up();
-    assert_eq!(machine.open(), Err(Unopened::NoLease));
+    assert_eq!(machine.open(), Err(NotOpen::NoLease));
 }
 
 /// A server whose lease of these workers is over may not know that yet. The registry keeps the two apart.
@@ -245,7 +245,7 @@ fn lease_of_workers_locked_by_another_server_opens_without_a_token() {
     machine.id();
     assert_eq!(machine.disk.said().unwrap().token, None);
     machine.crash();
-    assert_eq!(machine.open(), Err(Unopened::NoLease), "it is another node");
+    assert_eq!(machine.open(), Err(NotOpen::NoLease), "it is another node");
 }
 
 /// Otherwise the next server on the host to which they are leased would stay closed.
@@ -256,7 +256,7 @@ fn lease_that_is_over_frees_its_workers_on_the_host() {
     assert_eq!(machine.disk.host_lock.held(), [0, 256, 512, 768]);
     registry.end(0);
     let contact = machine.contact();
-    assert_eq!(machine.answered(&contact, registry.answer(&contact, machine.wall())), Answered::Lost);
+    assert_eq!(machine.answered(&contact, registry.answer(&contact, machine.wall())), Effect::Lost);
     assert_eq!(machine.disk.host_lock.held(), [0; 0]);
 }
 
@@ -268,7 +268,7 @@ fn lease_waits_for_a_process_of_the_run_before() {
     machine.crash();
     machine.disk.host_lock.is_own_held.set(true);
     for _ in 0..2 {
-        assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Taken)));
+        assert_eq!(machine.open(), Err(NotOpen::Closed(ClosedReason::Taken)));
     }
     machine.disk.host_lock.is_own_held.set(false);
     machine.settle();
@@ -286,7 +286,7 @@ fn server_that_ran_with_a_configured_worker_is_another_node() {
     machine.id();
     machine.set_config(fleet(Limits::default()));
     machine.crash();
-    assert_eq!(machine.open(), Err(Unopened::NoLease));
+    assert_eq!(machine.open(), Err(NotOpen::NoLease));
 }
 
 #[test]
@@ -316,10 +316,10 @@ fn lease_that_is_over_closes_the_gate_until_the_next_one() {
     let before = machine.id();
     registry.end(0);
     let contact = machine.contact();
-    assert_eq!(machine.answered(&contact, registry.answer(&contact, machine.wall())), Answered::Lost);
+    assert_eq!(machine.answered(&contact, registry.answer(&contact, machine.wall())), Effect::Lost);
     assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
     assert_eq!(machine.with(|generator| generator.status().home), None);
-    assert_eq!(machine.open(), Err(Unopened::NoLease));
+    assert_eq!(machine.open(), Err(NotOpen::NoLease));
     assert_ne!(machine.contact().node, contact.node);
     machine.meet(&registry);
     machine.settle();
@@ -337,10 +337,10 @@ fn lease_that_begins_on_a_failing_disk_begins_once_it_is_durable() {
     let answer = registry.answer(&contact, machine.wall());
     machine.disk.set_faults(|_| Fault::Fail(EIO));
     assert_eq!(machine.with(|generator| generator.answered(&contact, answer)), Err(EIO));
-    assert_eq!((machine.lease(), machine.open()), (None, Err(Unopened::NoLease)));
+    assert_eq!((machine.lease(), machine.open()), (None, Err(NotOpen::NoLease)));
     assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
     machine.disk.heal();
-    assert_eq!(machine.answered(&contact, answer), Answered::Leased);
+    assert_eq!(machine.answered(&contact, answer), Effect::Leased);
     machine.settle();
     machine.id();
     // A lease that is over is over, whether that can be written or not.
@@ -348,7 +348,7 @@ fn lease_that_begins_on_a_failing_disk_begins_once_it_is_durable() {
     let contact = machine.contact();
     let answer = registry.answer(&contact, machine.wall());
     machine.disk.set_faults(|_| Fault::Fail(EIO));
-    assert_eq!(machine.answered(&contact, answer), Answered::Lost);
+    assert_eq!(machine.answered(&contact, answer), Effect::Lost);
     assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
 }
 
@@ -376,7 +376,7 @@ fn call_across_a_change_of_lease_generates_what_one_allows() {
                         looks.set(100);
                         let contact = changing.contact();
                         let answer = Answer::Granted { registry: Uuid::from_u128(77), lease: second };
-                        assert_eq!(changing.answered(&contact, answer), Answered::Leased);
+                        assert_eq!(changing.answered(&contact, answer), Effect::Leased);
                         let _ = changing.open();
                     }
                     read();
@@ -410,7 +410,7 @@ fn call_across_a_replay_under_another_lease_stays_above_its_floor() {
         let first = Lease { home: 0, floor: now - 1_000, until: now + 60_000 };
         let grant = |lease| Answer::Granted { registry: registry.id, lease };
         let answer = grant(first);
-        assert_eq!(machine.answered(&machine.contact(), answer), Answered::Leased);
+        assert_eq!(machine.answered(&machine.contact(), answer), Effect::Leased);
         machine.settle();
         machine.id();
         let second = grant(Lease { home: 9, floor: -1, until: now + 60_000 });
@@ -420,7 +420,7 @@ fn call_across_a_replay_under_another_lease_stays_above_its_floor() {
             if looks.get() == look {
                 looks.set(100);
                 let machine = changing.upgrade().expect("it runs");
-                assert_eq!(machine.answered(&machine.contact(), second), Answered::Leased);
+                assert_eq!(machine.answered(&machine.contact(), second), Effect::Leased);
                 machine.settle();
                 machine.step(-5 * SECOND);
                 let _ = machine.try_id();
@@ -455,10 +455,10 @@ fn server_that_counts_workers_or_ticks_otherwise_is_another_node() {
         machine.id();
         machine.set_config(after);
         machine.crash();
-        assert_eq!(machine.open(), Err(Unopened::NoLease), "{after:?}");
+        assert_eq!(machine.open(), Err(NotOpen::NoLease), "{after:?}");
         machine.set_config(before);
         machine.crash();
-        assert_eq!(machine.open(), Err(Unopened::NoLease), "it was another node meanwhile");
+        assert_eq!(machine.open(), Err(NotOpen::NoLease), "it was another node meanwhile");
     }
 }
 
@@ -475,7 +475,7 @@ fn number_and_nonce_are_durable_before_they_are_sent() {
     machine.settle();
     let again = machine.contact();
     assert_eq!((again.number, again.nonce), (contact.number, contact.nonce));
-    assert_eq!(machine.meet(&registry), Answered::Renewed);
+    assert_eq!(machine.meet(&registry), Effect::Renewed);
     assert_eq!(machine.contact().number, contact.number + 1);
 }
 
@@ -492,7 +492,7 @@ fn what_was_granted_is_durable_before_calls_can_use_it() {
     assert_eq!(machine.try_id(), Err(Refusal::LeaseEnded));
     assert_eq!(machine.lease(), Some(lease));
     machine.disk.heal();
-    assert_eq!(machine.answered(&contact, answer), Answered::Renewed);
+    assert_eq!(machine.answered(&contact, answer), Effect::Renewed);
     machine.pass(SECOND);
     machine.id();
 }
@@ -504,7 +504,7 @@ fn standby_claims_its_own_group_and_uses_it_when_it_is_promoted() {
     primary.id();
     let standby = standby_of(&primary);
     standby.load_node();
-    assert_eq!(standby.meet(&registry), Answered::Leased);
+    assert_eq!(standby.meet(&registry), Effect::Leased);
     promote(&standby, 2);
     assert!(standby.settle() <= MS, "the lease's floor replaces rule 4");
     assert_eq!((standby.id().worker, primary.id().worker), (1, 0));
@@ -532,7 +532,7 @@ fn lease_floor_replaces_rule_4() {
         machine.set_start(|start| start.replayed_us = Some(machine.wall() + HOUR));
         machine.boot_up();
         machine.load_node();
-        assert_eq!(machine.meet(&registry), Answered::Leased);
+        assert_eq!(machine.meet(&registry), Effect::Leased);
         assert!(machine.settle() <= MS, "{name}");
         let id = machine.id();
         assert_eq!(id.worker, 256 + machine.lease().unwrap().home, "{name}: the timeline's lane");
@@ -585,7 +585,7 @@ fn deed_that_cannot_be_written_changes_nothing_and_is_done_again() {
         }
         if deed == Deed::Leased {
             let contact = machine.contact();
-            assert_eq!(machine.answered(&contact, registry.answer(&contact, machine.wall())), Answered::Lost);
+            assert_eq!(machine.answered(&contact, registry.answer(&contact, machine.wall())), Effect::Lost);
         }
         let asked = match deed {
             Deed::Renewed | Deed::Leased | Deed::Lost => Some(machine.contact()),
@@ -667,7 +667,7 @@ fn a_floor_that_an_operator_has_set_holds_under_each_later_lease() {
             if home > 0 || !before_first {
                 registry.end(if before_first { home - 1 } else { home });
             }
-            assert_eq!(machine.meet(&registry), Answered::Leased);
+            assert_eq!(machine.meet(&registry), Effect::Leased);
             let home = machine.lease().expect("a lease").home;
             assert!((0..4).all(|lane| machine.mark(home + lane * 256) >= floor / MS), "{before_first}");
         }
@@ -690,7 +690,7 @@ fn a_lease_that_is_over_closes_the_lanes_that_were_left_too() {
     machine.with(|generator| generator.rotate_now()).expect("another lane");
     assert_eq!(machine.lane(), 2);
     registry.end(0);
-    assert_eq!(machine.meet(&registry), Answered::Leased);
+    assert_eq!(machine.meet(&registry), Effect::Leased);
     assert_eq!(machine.lane(), 0);
     machine.step(-SECOND);
     assert_eq!(machine.try_id(), Err(Refusal::GateClosed));

@@ -4,7 +4,7 @@ use crate::simulation::disk::{EIO, Fault, Point};
 use crate::simulation::fixtures::{RESERVE, clone_of, crashed, promote, with_worker};
 use crate::simulation::server::{HOUR, MS, SECOND, Server};
 use crate::simulation::world::{Machine, SYSTEM, config};
-use snowflake_core::{AdoptError, ClosedReason, Config, Limits, Tick, Unopened};
+use snowflake_core::{AdoptError, ClosedReason, Config, Limits, NotOpen, Tick};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -19,7 +19,7 @@ fn clone_beside_its_original_opens_after_that_stopped_and_a_restart() {
         let last = original.id();
         original.go_down();
         clone.pass(HOUR);
-        assert_eq!(clone.open(), Err(Unopened::Closed(ClosedReason::Taken)), "it has to be restarted");
+        assert_eq!(clone.open(), Err(NotOpen::Closed(ClosedReason::Taken)), "it has to be restarted");
         clone.go_down();
         if is_in_place {
             clone.start_up();
@@ -80,7 +80,7 @@ fn overlapping_backup_workers_on_one_host_are_seen() {
         clone.boot_up();
         let opened = clone.open();
         assert_eq!(
-            opened == Err(Unopened::Closed(ClosedReason::Taken)),
+            opened == Err(NotOpen::Closed(ClosedReason::Taken)),
             is_taken,
             "{home} {backups}: {opened:?}"
         );
@@ -97,7 +97,7 @@ fn lock_of_the_own_directory_is_tried_again() {
     let machine = crashed();
     machine.disk.host_lock.is_own_held.set(true);
     assert_eq!(machine.why_closed(), ClosedReason::Taken);
-    assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Taken)));
+    assert_eq!(machine.open(), Err(NotOpen::Closed(ClosedReason::Taken)));
     machine.disk.host_lock.is_own_held.set(false);
     assert!(machine.settle() <= RESERVE + MS);
     machine.id();
@@ -163,7 +163,7 @@ fn lock_deleted_while_the_start_settles_is_made_again() {
     let machine = crashed();
     machine.step(-SECOND);
     machine.boot_up();
-    assert!(matches!(machine.open(), Err(Unopened::Settling(_))));
+    assert!(matches!(machine.open(), Err(NotOpen::Settling(_))));
     machine.disk.host_lock.forget();
     assert!(machine.with(|generator| generator.lock_again()));
     assert_eq!(machine.disk.host_lock.held().len(), 8);
@@ -195,8 +195,8 @@ fn adopt_never_opens_past_the_lock_of_another() {
         assert_eq!(clone.why_closed(), ClosedReason::Taken);
         let slots = clone.disk.slots();
         for _ in 0..2 {
-            let taken = Unopened::Closed(ClosedReason::Taken);
-            assert_eq!(clone.adopt(clone.wall()), Err(AdoptError::Unopened(taken)));
+            let taken = NotOpen::Closed(ClosedReason::Taken);
+            assert_eq!(clone.adopt(clone.wall()), Err(AdoptError::NotOpen(taken)));
             clone.pass(SECOND);
         }
         assert_eq!(clone.disk.slots(), slots);

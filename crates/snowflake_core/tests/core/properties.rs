@@ -9,8 +9,7 @@ use crate::simulation::world::Machine;
 use proptest::prelude::*;
 use ranges::{NAP, Op, SECOND, cases, runs};
 use snowflake_core::{
-    Bits, Config, Layout, Limits, Parts, Policy, Range, Refusal, SequenceStart, Start, Tick, Unopened,
-    Workers,
+    Bits, Config, Layout, Limits, NotOpen, Parts, Policy, Range, Refusal, SequenceStart, Start, Tick, Workers,
 };
 use std::collections::{BTreeMap, HashMap};
 
@@ -478,7 +477,7 @@ fn keeps_the_guarantees(config: Config, start: i64, ops: Vec<Op>) {
     let outside_us = (start - inside) * config.layout.tick().micros();
     let [closed] = generators(&config, Machine::starting_at(begins_at + outside_us));
     let opened = closed.open(&Start::of_timeline(1));
-    assert_eq!(matches!(opened, Err(Unopened::Clock(_))), outside_us != 0, "{opened:?}");
+    assert_eq!(matches!(opened, Err(NotOpen::Clock(_))), outside_us != 0, "{opened:?}");
     let world = Machine::starting_at(begins_at);
     let callers: [Gen; 3] = generators(&config, world);
     let mut model = Model::new(config, world);

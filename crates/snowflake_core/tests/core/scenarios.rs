@@ -3,9 +3,7 @@
 
 use crate::common::{Gen, When, config, generators, limits};
 use crate::simulation::world::{Lock, Machine, is_locked};
-use snowflake_core::{
-    Config, Event, Layout, Limits, NoLane, Policy, Refusal, Start, Tick, Unopened, Workers,
-};
+use snowflake_core::{Config, Event, Layout, Limits, NoLane, NotOpen, Policy, Refusal, Start, Tick, Workers};
 
 const HOUR: i64 = 3_600_000_000;
 const DAY: i64 = 24 * HOUR;
@@ -294,7 +292,7 @@ fn error_before_the_epoch_says_by_how_much() {
     let world = Machine::starting_at(-HOUR);
     let [ours] = generators(&config, world);
     let start = Start::of_timeline(1);
-    assert_eq!(ours.open(&start), Err(Unopened::Clock(Refusal::BeforeEpoch(HOUR))));
+    assert_eq!(ours.open(&start), Err(NotOpen::Clock(Refusal::BeforeEpoch(HOUR))));
     world.pass(HOUR);
     ours.open(&start).unwrap();
     world.step(-HOUR);

@@ -9,9 +9,9 @@ use crate::simulation::fixtures::{
 use crate::simulation::server::{DAY, HOUR, MINUTE, MS, SECOND, Server};
 use crate::simulation::world::{Machine, NOON, SYSTEM, config};
 use serde_json::Value;
-use snowflake_core::host::{FileIdentity, SLOT_BYTES, SLOTS};
+use snowflake_core::platform::{FileIdentity, SLOT_BYTES, SLOTS};
 use snowflake_core::{AdoptError, ClosedReason, Config, Event, Layout, Limits, NoLane, Policy};
-use snowflake_core::{Parts, Refusal, Start, Tick, Unopened, Workers};
+use snowflake_core::{NotOpen, Parts, Refusal, Start, Tick, Workers};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -82,11 +82,11 @@ fn crashes_in_a_row_use_up_no_lane() {
         machine.keep();
         machine.go_down();
         machine.boot_up();
-        let Err(Unopened::Settling(micros)) = machine.open() else { panic!("the mark is ahead") };
+        let Err(NotOpen::Settling(micros)) = machine.open() else { panic!("the mark is ahead") };
         assert!(micros <= RESERVE + 2 * MS, "{micros} us");
         assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
         machine.pass(micros - 1);
-        assert_eq!(machine.open(), Err(Unopened::Settling(1)));
+        assert_eq!(machine.open(), Err(NotOpen::Settling(1)));
         machine.pass(1);
         machine.open().unwrap();
         assert_eq!(machine.told(|event| matches!(event, Event::Rotated { .. })), 0);
@@ -162,7 +162,7 @@ fn copy_stays_closed_until_it_is_adopted() {
     let before = machine.disk.slots();
     assert_eq!(machine.why_closed(), ClosedReason::Copied);
     machine.pass(HOUR);
-    assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Copied)), "time does not heal it");
+    assert_eq!(machine.open(), Err(NotOpen::Closed(ClosedReason::Copied)), "time does not heal it");
     assert_eq!(machine.why_closed(), ClosedReason::Copied, "nor does another start");
     assert_eq!(machine.disk.slots(), before);
     machine.adopt(machine.wall()).unwrap();
@@ -352,7 +352,7 @@ fn clock_that_goes_on_back_during_the_wait_does_not_keep_the_gate_shut() {
     let machine = crashed();
     machine.step(-400 * MS);
     machine.boot_up();
-    assert!(matches!(machine.open(), Err(Unopened::Settling(_))));
+    assert!(matches!(machine.open(), Err(NotOpen::Settling(_))));
     machine.step(-HOUR);
     machine.open().unwrap();
     assert_eq!(machine.id().worker, 256);
@@ -427,7 +427,7 @@ fn outdated_state_begins_above_clock_and_replay_on_all_lanes() {
                     assert!((least..=most).contains(&begins), "{case}: worker {worker} {}", begins - least);
                 }
                 let is_soon = replayed.is_none_or(|ahead| ahead <= SECOND) && workers.worker(0) != 0;
-                assert!(!is_soon || matches!(opened, Err(Unopened::Settling(_))), "{case}: {opened:?}");
+                assert!(!is_soon || matches!(opened, Err(NotOpen::Settling(_))), "{case}: {opened:?}");
             }
         }
     }
@@ -472,7 +472,7 @@ fn start_that_is_asked_again_meanwhile_opens_no_sooner() {
     let machine = Machine::alone(plain());
     machine.boot_up();
     for _ in 0..10 {
-        assert!(matches!(machine.open(), Err(Unopened::Settling(_))));
+        assert!(matches!(machine.open(), Err(NotOpen::Settling(_))));
         assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
         machine.pass(100 * MS);
     }
@@ -662,8 +662,8 @@ fn clock_outside_the_layout_writes_nothing() {
             let step = wall - machine.wall();
             machine.step(step);
             machine.boot_up();
-            assert_eq!(machine.open(), Err(Unopened::Clock(refusal)));
-            assert_eq!(machine.adopt(0), Err(AdoptError::Unopened(Unopened::Clock(refusal))));
+            assert_eq!(machine.open(), Err(NotOpen::Clock(refusal)));
+            assert_eq!(machine.adopt(0), Err(AdoptError::NotOpen(NotOpen::Clock(refusal))));
             assert!(machine.try_id().is_err());
             assert_eq!(machine.disk.slots(), slots);
             assert_eq!(machine.disk.host_lock.held(), [0; 0]);
@@ -800,7 +800,7 @@ fn slot_of_a_later_version_closes_even_beside_a_whole_one() {
         let before = machine.disk.slots();
         let why = ClosedReason::NewerVersion(2);
         assert_eq!(machine.why_closed(), why);
-        assert_eq!(machine.adopt(machine.wall()), Err(AdoptError::Unopened(Unopened::Closed(why))));
+        assert_eq!(machine.adopt(machine.wall()), Err(AdoptError::NotOpen(NotOpen::Closed(why))));
         assert_eq!(machine.disk.slots(), before);
     }
 }
@@ -819,10 +819,10 @@ fn file_that_cannot_be_read_closes_and_is_tried_again_once_a_second() {
     });
     assert_eq!(machine.why_closed(), ClosedReason::Os(EIO));
     machine.pass(SECOND - 1);
-    assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Os(EIO))));
+    assert_eq!(machine.open(), Err(NotOpen::Closed(ClosedReason::Os(EIO))));
     assert_eq!(loads.get(), 1);
     machine.pass(1);
-    assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Os(EIO))));
+    assert_eq!(machine.open(), Err(NotOpen::Closed(ClosedReason::Os(EIO))));
     assert_eq!(loads.get(), 2);
     machine.disk.heal();
     machine.pass(SECOND);
@@ -841,10 +841,10 @@ fn start_whose_choice_cannot_be_written_opens_once_it_can() {
         machine.disk.set_faults(is_broken);
         machine.boot_up();
         match machine.open() {
-            Err(Unopened::Closed(ClosedReason::Os(ENOSPC))) => {
+            Err(NotOpen::Closed(ClosedReason::Os(ENOSPC))) => {
                 assert_eq!(machine.try_id(), Err(Refusal::GateClosed))
             }
-            Ok(()) | Err(Unopened::Settling(_)) => {}
+            Ok(()) | Err(NotOpen::Settling(_)) => {}
             other => panic!("{other:?}"),
         }
         machine.disk.heal();
@@ -883,7 +883,7 @@ fn stop_before_the_gate_was_open_writes_nothing() {
     machine.boot_up();
     machine.with(|generator| generator.write_exact_marks()).unwrap();
     assert_eq!(machine.disk.slots(), None);
-    assert!(matches!(machine.open(), Err(Unopened::Settling(_))));
+    assert!(matches!(machine.open(), Err(NotOpen::Settling(_))));
     let before = machine.disk.slots();
     machine.with(|generator| generator.write_exact_marks()).unwrap();
     assert_eq!(machine.disk.slots(), before);

@@ -7,13 +7,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::common::{SharedClock, limits};
 use crate::simulation::world::Lock;
-use snowflake_core::{Config, Event, Generator, Host, Layout, Limits, Memory, Policy, Start, Tick, Workers};
+use snowflake_core::{
+    Config, Event, Generator, Layout, Limits, Memory, Platform, Policy, Start, Tick, Workers,
+};
 
 /// The system's clocks, and a thread's sleep.
 #[derive(Clone, Copy)]
-struct SystemHost;
+struct SystemPlatform;
 
-impl Host for SystemHost {
+impl Platform for SystemPlatform {
     fn wall_us(&self) -> i64 {
         match SystemTime::now().duration_since(UNIX_EPOCH) {
             Ok(since) => since.as_micros() as i64,
@@ -48,9 +50,9 @@ struct Call {
 }
 
 /// Lets `threads` threads generate `calls` IDs each, all at once.
-fn hammer<H: Host + Sync + Copy>(config: &Config, host: H, threads: usize, calls: usize) -> Outcome {
+fn hammer<P: Platform + Sync + Copy>(config: &Config, platform: P, threads: usize, calls: usize) -> Outcome {
     let memory = Memory::<Lock>::new(config);
-    let generators: Vec<_> = (0..threads).map(|_| Generator::new(config, memory.view(), host)).collect();
+    let generators: Vec<_> = (0..threads).map(|_| Generator::new(config, memory.view(), platform)).collect();
     generators[0].open(&Start::of_timeline(1)).unwrap();
     let (moment, barrier) = (AtomicU64::new(0), Barrier::new(threads));
     let threads = std::thread::scope(|scope| {
@@ -130,7 +132,7 @@ impl Outcome {
 #[test]
 fn millions_of_ids_by_the_systems_clock() {
     let config = Config::default();
-    let outcome = hammer(&config, SystemHost, 4, 700_000);
+    let outcome = hammer(&config, SystemPlatform, 4, 700_000);
     assert_eq!(outcome.threads.iter().map(Vec::len).sum::<usize>(), 4 * 700_000);
     assert_eq!(outcome.rotations, 0);
     outcome.is_in_order();
@@ -142,7 +144,7 @@ fn millions_of_ids_by_the_systems_clock() {
 fn a_tiny_ring_under_the_systems_clock() {
     let limits = limits(Policy::Hold, 16_000, 10_000_000);
     let config = config("41/10/2", 7, 64, limits);
-    let outcome = hammer(&config, SystemHost, 4, 2_000);
+    let outcome = hammer(&config, SystemPlatform, 4, 2_000);
     assert_eq!(outcome.rotations, 0);
     outcome.is_in_order();
     outcome.is_what_one_caller_could_have_made(&config);
@@ -152,9 +154,9 @@ fn a_tiny_ring_under_the_systems_clock() {
 fn nobody_exceeds_the_layout_by_more_than_max_ahead() {
     let limits = limits(Policy::Hold, 20_000, 10_000_000);
     let config = config("41/10/6", 0, 128, limits);
-    let began = SystemHost.wall_us();
-    let outcome = hammer(&config, SystemHost, 4, 8_000);
-    let ticks = (SystemHost.wall_us() - began) / 1_000 + 20 + 2;
+    let began = SystemPlatform.wall_us();
+    let outcome = hammer(&config, SystemPlatform, 4, 8_000);
+    let ticks = (SystemPlatform.wall_us() - began) / 1_000 + 20 + 2;
     let most = ticks * config.layout.sequences();
     assert!(outcome.ids().len() as i64 <= most, "{} IDs in {ticks} ticks", outcome.ids().len());
 }
@@ -174,7 +176,7 @@ fn singles_beside(ranges: u64) -> u64 {
     let limits = limits(Policy::Hold, 20_000, 10_000_000);
     let config = config("41/10/8", 0, 128, limits);
     let memory = Memory::<Lock>::new(&config);
-    let generators: Vec<_> = (0..4).map(|_| Generator::new(&config, memory.view(), SystemHost)).collect();
+    let generators: Vec<_> = (0..4).map(|_| Generator::new(&config, memory.view(), SystemPlatform)).collect();
     let [whole, single @ ..] = &generators[..] else { unreachable!() };
     whole.open(&Start::of_timeline(1)).unwrap();
     let (is_over, singles) = (AtomicBool::new(false), AtomicU64::new(0));

@@ -5,8 +5,8 @@ use crate::simulation::fixtures::{break_disk, crashed, plain, promote, run_ahead
 use crate::simulation::server::{DAY, HOUR, MS, SECOND, Server};
 use crate::simulation::tape::Tape;
 use crate::simulation::world::Machine;
-use snowflake_core::host::{SLOT_BYTES, SLOTS};
-use snowflake_core::{ClosedReason, Event, Refusal, Unopened};
+use snowflake_core::platform::{SLOT_BYTES, SLOTS};
+use snowflake_core::{ClosedReason, Event, NotOpen, Refusal};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -128,7 +128,7 @@ fn a_start_that_cannot_make_sure_of_its_file_leaves_it_alone_and_makes_another()
             if at == point || at == Point::Make { Fault::Fail(EIO) } else { Fault::None }
         });
         machine.boot_up();
-        assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Os(EIO))));
+        assert_eq!(machine.open(), Err(NotOpen::Closed(ClosedReason::Os(EIO))));
         assert_eq!((machine.disk.identity(), machine.disk.slots()), (identity, before), "{point:?}");
         let has_failed = Cell::new(false);
         machine.disk.set_faults(move |at| {

@@ -4,7 +4,7 @@
 use crate::simulation::disk::SimDisk;
 use crate::simulation::tape::Tape;
 use crate::simulation::world::{self, Lock, Machine, is_locked};
-use snowflake_core::{Config, Event, Generator, Host, Limits, Memory, Policy, Tick};
+use snowflake_core::{Config, Event, Generator, Limits, Memory, Platform, Policy, Tick};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -86,7 +86,7 @@ impl SharedClock {
     }
 }
 
-impl Host for &SharedClock {
+impl Platform for &SharedClock {
     fn wall_us(&self) -> i64 {
         self.boot.fetch_add(self.per_look, Ordering::Relaxed);
         self.wall.fetch_add(self.per_look, Ordering::SeqCst)

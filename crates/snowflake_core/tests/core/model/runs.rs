@@ -6,7 +6,7 @@ use crate::simulation::disk::{Fault, Said};
 use crate::simulation::registry::Registry;
 use crate::simulation::tape::Tape;
 use crate::simulation::world::{Lock, Machine};
-use snowflake_core::host::FileIdentity;
+use snowflake_core::platform::FileIdentity;
 use snowflake_core::{Answer, Config, Contact, Event, Lease, Limits, Memory, Parts, WorkerSource};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};

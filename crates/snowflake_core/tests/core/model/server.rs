@@ -6,7 +6,7 @@ use super::scopes::{FEW_STEPS, MS, WORKERS};
 use super::starts::workers_of;
 use crate::simulation::disk::{Down, EIO, ENOSPC, Fault, Point, Power};
 use crate::simulation::world::{LockedOut, is_locked};
-use snowflake_core::{Answer, Answered, Contact, Event, Lease, Parts, Policy, Refusal};
+use snowflake_core::{Answer, Contact, Effect, Event, Lease, Parts, Policy, Refusal};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
@@ -464,13 +464,13 @@ impl Server {
         self.log(|| format!("{answer:?}: {result:?}"));
         let after = self.machine.with(|generator| generator.lease());
         match (result, answer) {
-            (Ok(Answered::Renewed | Answered::Leased), Answer::Granted { lease, .. }) => {
+            (Ok(Effect::Renewed | Effect::Leased), Answer::Granted { lease, .. }) => {
                 assert_eq!(after.map(|it| (it.home, it.floor)), Some((lease.home, lease.floor)));
             }
-            (Ok(Answered::Lost), _) => assert_eq!(after, None),
+            (Ok(Effect::Lost), _) => assert_eq!(after, None),
             _ => assert_eq!(after, before, "an answer that changes nothing"),
         }
-        if !matches!(result, Ok(Answered::Ignored | Answered::Unchanged | Answered::Renewed)) {
+        if !matches!(result, Ok(Effect::Ignored | Effect::Unchanged | Effect::Renewed)) {
             let mut run = self.run.borrow_mut();
             run.is_open &= self.machine.with(|generator| generator.is_open());
             run.leases += 1;

@@ -4,8 +4,8 @@ use super::runs::{Lingering, Run, Server, Snapshot};
 use super::scopes::{LONGEST_WAIT, MS, SECOND, settings};
 use crate::simulation::disk::Power;
 use crate::simulation::world::SYSTEM;
-use snowflake_core::host::SLOT_BYTES;
-use snowflake_core::{AdoptError, ClosedReason, Config, Event, Start, Unopened};
+use snowflake_core::platform::SLOT_BYTES;
+use snowflake_core::{AdoptError, ClosedReason, Config, Event, NotOpen, Start};
 
 impl Server {
     pub fn down(&self, power: Power) {
@@ -103,7 +103,7 @@ impl Server {
         let signed = [0, 1].map(|home| self.machine.disk.host_lock.signed(SYSTEM, home));
         let result = self.machine.with(|generator| generator.open(&start));
         let is_decided =
-            matches!(result, Ok(()) | Err(Unopened::Settling(_) | Unopened::NoLease)) || was_decided;
+            matches!(result, Ok(()) | Err(NotOpen::Settling(_) | NotOpen::NoLease)) || was_decided;
         assert!(was_decided || !is_decided || !self.is_copy(&start), "a copy opens");
         // However many writes fail, one slot stays whole.
         let is_unreadable = self.machine.events.borrow().contains(&Event::Unreadable);
@@ -129,26 +129,26 @@ impl Server {
                 snapshots.truncate(2);
                 snapshots.extend(snapshot);
             }
-            Err(Unopened::Settling(micros)) => {
+            Err(NotOpen::Settling(micros)) => {
                 assert!((1..=LONGEST_WAIT).contains(&micros), "it settles for {micros} us");
                 self.log(|| format!("settles for {micros} us"));
                 self.waited.set(self.waited.get() + micros);
                 self.machine.pass(micros);
             }
-            Err(Unopened::NoLease) => {
+            Err(NotOpen::NoLease) => {
                 self.machine.pass(self.world().registry.free_in(self.machine.wall()));
                 self.meet(true);
             }
-            Err(Unopened::Closed(ClosedReason::Os(errno))) => {
+            Err(NotOpen::Closed(ClosedReason::Os(errno))) => {
                 self.log(|| format!("closed by errno {errno}"));
                 self.machine.pass(SECOND);
             }
-            Err(Unopened::Closed(ClosedReason::Copied)) => {
+            Err(NotOpen::Closed(ClosedReason::Copied)) => {
                 assert!(self.is_copy(&start), "what is no copy is closed as one");
                 self.log(|| "a copy".to_owned());
                 self.adopt_copy();
             }
-            Err(Unopened::Closed(ClosedReason::Taken)) => self.wait_for_others(),
+            Err(NotOpen::Closed(ClosedReason::Taken)) => self.wait_for_others(),
             Err(why) => panic!("not open: {why:?}"),
         }
     }
@@ -178,12 +178,12 @@ impl Server {
         let is_own = self.lingering.borrow().is_some();
         assert!(self.world().is_leased() || is_own || !holders.is_empty(), "nobody has the workers");
         let start = self.machine.start.get();
-        let taken = Unopened::Closed(ClosedReason::Taken);
+        let taken = NotOpen::Closed(ClosedReason::Taken);
         if !self.world().is_leased() {
             let is_quiet = self.is_quiet.replace(true);
             let adopted = self.machine.with(|generator| generator.adopt(&start, self.machine.wall()));
             self.is_quiet.set(is_quiet);
-            assert_eq!(adopted, Err(AdoptError::Unopened(taken)), "adopt went past a lock");
+            assert_eq!(adopted, Err(AdoptError::NotOpen(taken)), "adopt went past a lock");
         }
         let with_an_id = self.world().tape.choose(2) == 1;
         self.end_lingering(with_an_id);

@@ -6,8 +6,8 @@
 use super::tape::Tape;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use snowflake_core::host::WriteError;
-use snowflake_core::host::{FileIdentity, HostLock, Loaded, Locked, SLOT_BYTES, SLOTS};
+use snowflake_core::platform::WriteError;
+use snowflake_core::platform::{FileIdentity, HostLock, Loaded, Locked, SLOT_BYTES, SLOTS};
 use snowflake_core::{Disk, Errno};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

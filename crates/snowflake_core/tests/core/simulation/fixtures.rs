@@ -5,7 +5,7 @@ use super::server::{DAY, MS, SECOND, Server};
 use super::tape::Tape;
 use super::world::{Machine, config};
 use serde_json::Value;
-use snowflake_core::host::SLOT_BYTES;
+use snowflake_core::platform::SLOT_BYTES;
 use snowflake_core::{Config, Event, Layout, Limits, Tick};
 use std::cell::Cell;
 use std::rc::Rc;

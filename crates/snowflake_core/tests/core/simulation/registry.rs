@@ -3,7 +3,7 @@
 use super::server::{HOUR, MINUTE, MS, Server};
 use super::tape::Tape;
 use super::world::{Machine, config};
-use snowflake_core::{Answer, Answered, Config, Contact, Lease, Limits, Parts, Tick, WorkerSource};
+use snowflake_core::{Answer, Config, Contact, Effect, Lease, Limits, Parts, Tick, WorkerSource};
 use snowflake_registry::{Reply, Request, Row};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -126,15 +126,15 @@ pub trait Member: Server {
         self.machine().with(|generator| generator.contact()).expect("durable").expect("enlisted")
     }
 
-    fn answered(&self, contact: &Contact, answer: Answer) -> Answered {
+    fn answered(&self, contact: &Contact, answer: Answer) -> Effect {
         self.machine().with(|generator| generator.answered(contact, answer)).expect("durable")
     }
 
     /// Contacts the registry, and once more if the lease was over.
-    fn meet(&self, registry: &Registry) -> Answered {
+    fn meet(&self, registry: &Registry) -> Effect {
         let contact = self.contact();
         match self.answered(&contact, registry.answer(&contact, self.machine().wall())) {
-            Answered::Lost => self.meet(registry),
+            Effect::Lost => self.meet(registry),
             otherwise => otherwise,
         }
     }

@@ -1,7 +1,7 @@
 //! A server on a simulated machine, as tests describe it: it starts, generates IDs, crashes.
 
 use super::world::Machine;
-use snowflake_core::{AdoptError, ClosedReason, Config, Event, Parts, Refusal, Start, Unopened};
+use snowflake_core::{AdoptError, ClosedReason, Config, Event, NotOpen, Parts, Refusal, Start};
 
 pub const MS: i64 = 1_000;
 pub const SECOND: i64 = 1_000_000;
@@ -13,7 +13,7 @@ pub const DAY: i64 = 24 * HOUR;
 pub trait Server {
     fn machine(&self) -> &Machine;
 
-    fn open(&self) -> Result<(), Unopened> {
+    fn open(&self) -> Result<(), NotOpen> {
         self.machine().with(|generator| generator.open(&self.machine().start.get()))
     }
 
@@ -36,7 +36,7 @@ pub trait Server {
         for _ in 0..100 {
             match self.open() {
                 Ok(()) => return self.machine().boot.get() - before,
-                Err(Unopened::Settling(micros)) => self.machine().pass(micros),
+                Err(NotOpen::Settling(micros)) => self.machine().pass(micros),
                 Err(closed) => panic!("{closed:?}"),
             }
         }
@@ -72,7 +72,7 @@ pub trait Server {
     /// Starts, and returns why the gate stays closed.
     fn why_closed(&self) -> ClosedReason {
         self.machine().boot_up();
-        let Err(Unopened::Closed(why)) = self.open() else { panic!("the gate is not closed") };
+        let Err(NotOpen::Closed(why)) = self.open() else { panic!("the gate is not closed") };
         assert_eq!(self.try_id(), Err(Refusal::GateClosed));
         why
     }

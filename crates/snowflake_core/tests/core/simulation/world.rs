@@ -5,7 +5,7 @@ use super::disk::SimDisk;
 use super::tape::Tape;
 use crate::common::{Observer, When};
 use snowflake_core::lock_api::{GuardSend, RawMutex};
-use snowflake_core::{Bits, Config, Disk, Event, Generator, Host, Layout, Limits, Memory, Start};
+use snowflake_core::{Bits, Config, Disk, Event, Generator, Layout, Limits, Memory, Platform, Start};
 use snowflake_core::{Tick, Workers};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -199,7 +199,7 @@ impl Machine {
     }
 }
 
-impl Host for &Machine {
+impl Platform for &Machine {
     fn wall_us(&self) -> i64 {
         let read = self.reads.borrow().len() + 1;
         assert!(read < MOST_READS, "the call never ends");

@@ -7,8 +7,7 @@ use std::fs;
 
 /// The sources of the messages, with the path of the state file filled in.
 fn messages() -> String {
-    let files =
-        ["gate", "horizon", "importing", "reading"].map(|file| read(&format!("src/messages/{file}.rs")));
+    let files = ["gate", "reading"].map(|file| read(&format!("src/messages/{file}.rs")));
     files.concat().replace("{STATE_FILE}", "snowflake_id/state")
 }
 

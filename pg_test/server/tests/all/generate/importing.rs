@@ -137,18 +137,19 @@ fn an_import_uses_no_worker_of_its_server() {
 
 #[test]
 fn an_import_uses_no_leased_worker() {
-    let mut server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let registry = Server::builder().without_library().start();
     run(
-        &mut session,
-        "CREATE TABLE target (id bigint PRIMARY KEY);
+        &mut registry.connect(),
+        "CREATE EXTENSION snowflake_id;
          CREATE ROLE node LOGIN;
          SELECT snowflake_registry_create('node');
          SELECT snowflake_registry_reserve(0, 'imports')",
     );
+    let mut server = Server::builder().start_with_extension();
+    run(&mut server.connect(), "CREATE TABLE target (id bigint PRIMARY KEY)");
     server.unset("snowflake_id.worker_id");
     server.set("snowflake_id.backup_workers", "3");
-    server.set("snowflake_id.registry", &server.registry_string());
+    server.set("snowflake_id.registry", &registry.registry_string());
     server.restart();
     server.wait_for_worker("an ID", secs(60), |session| {
         session.query_one("SELECT snowflake_nextval()", &[]).ok()

@@ -3,17 +3,18 @@
 //! The postmaster creates the memory at its start, and again after a crash of a backend. Every process inherits the
 //! mapping by fork, so addresses are the same in all of them.
 
-use crate::contact_status::{self, SharedStatus};
-use crate::control_file::{self, ControlFile};
-use crate::host::PgHost;
-use crate::host_lock;
-use crate::lightweight_lock::LightweightLock;
+pub mod contact_status;
+
 use crate::messages::log;
+use crate::platform::lightweight_lock::LightweightLock;
+use crate::platform::{PgPlatform, host_lock};
+use crate::postgres::control_file::{self, ControlFile};
+use crate::postgres::transactions;
+use crate::postgres::wakeup::{self, Wakeups};
 use crate::settings;
-use crate::transactions;
-use crate::wakeup::{self, Wakeups};
+use contact_status::SharedStatus;
 use pgrx::prelude::*;
-use snowflake_core::{Config, Control, Generator, Host, LaneMemory, Limits, Slot, View};
+use snowflake_core::{Config, Control, Generator, LaneMemory, Limits, Platform, Slot, View};
 use std::ffi::CStr;
 use std::mem::{align_of, size_of};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -23,7 +24,7 @@ const NAME: &CStr = c"snowflake_id";
 const LOCKS: i32 = 2;
 
 /// The generator in shared memory.
-pub type SharedGenerator = Generator<'static, PgHost, LightweightLock>;
+pub type SharedGenerator = Generator<'static, PgPlatform, LightweightLock>;
 
 /// Set by the postmaster, inherited by every process. Null if not preloaded, or by the settings.
 static GENERATOR: AtomicPtr<SharedGenerator> = AtomicPtr::new(std::ptr::null_mut());
@@ -155,7 +156,7 @@ extern "C-unwind" fn startup() {
             wakeups: Wakeups::new(),
             contact_status: SharedStatus::new(status_lock),
             before: control_file::read(),
-            control: Control::new(cold_lock, &config, PgHost.wall_us()),
+            control: Control::new(cold_lock, &config, PgPlatform.wall_us()),
         });
         SHARED.store(shared, Ordering::Relaxed);
         wakeup::share(&(*shared).wakeups);
@@ -174,7 +175,7 @@ extern "C-unwind" fn startup() {
             slots: std::slice::from_raw_parts(first_word, words),
         }
     };
-    let generator = Box::leak(Box::new(Generator::new(&config, view, PgHost)));
+    let generator = Box::leak(Box::new(Generator::new(&config, view, PgPlatform)));
     GENERATOR.store(generator, Ordering::Relaxed);
     // SAFETY: the postmaster runs it before shared memory is unmapped. After a crash this hook runs again and registers it
     // again; a child clears the list that it inherited.

@@ -1,17 +1,21 @@
-//! The core's host in PostgreSQL: clocks, waits, the keeper, the disk and the log.
+//! The core's platform in PostgreSQL: clocks, waits, the keeper, the disk and the log.
+
+pub mod host_lock;
+pub mod lightweight_lock;
+mod state_file;
+pub mod waiting;
 
 use crate::messages::{Awaited, log};
-use crate::state_file::StateFile;
-use crate::time::clock_us;
-use crate::waiting;
-use crate::wakeup::{self, BackgroundProcess};
-use snowflake_core::{Disk, Event, Host};
+use crate::postgres::time::clock_us;
+use crate::postgres::wakeup::{self, BackgroundProcess};
+use snowflake_core::{Disk, Event, Platform};
+use state_file::StateFile;
 use std::time::Duration;
 
-/// The host of the generator in shared memory.
-pub struct PgHost;
+/// The platform of the generator in shared memory.
+pub struct PgPlatform;
 
-impl Host for PgHost {
+impl Platform for PgPlatform {
     #[inline]
     fn wall_us(&self) -> i64 {
         clock_us(libc::CLOCK_REALTIME)

@@ -1,7 +1,7 @@
 //! The status of this server's last contact with the fleet's registry, which the registrar writes and all processes read.
 
-use crate::lightweight_lock::LightweightLock;
 use crate::messages::LeaseFailure;
+use crate::platform::lightweight_lock::LightweightLock;
 use snowflake_core::lock_api::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
 

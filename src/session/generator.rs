@@ -1,17 +1,17 @@
 //! The one place that generates an ID: a session's access to the generator in shared memory, and its gate.
 
-use crate::contact_status::{self, Outcome};
-use crate::host_lock;
-use crate::layout_guard;
-use crate::messages::{Awaited, Error, gate, horizon, reading};
+use super::layout_guard;
+use super::start;
+use crate::messages::{Awaited, Error, gate, reading};
+use crate::platform::host_lock;
+use crate::platform::waiting;
+use crate::postgres::transactions;
+use crate::postgres::wakeup::{self, BackgroundProcess};
 use crate::settings;
+use crate::shmem::contact_status::{self, Outcome};
 use crate::shmem::{self, SharedGenerator};
-use crate::start;
-use crate::transactions;
-use crate::waiting;
-use crate::wakeup::{self, BackgroundProcess};
 use pgrx::pg_sys;
-use snowflake_core::{AdoptError, ClosedReason, Horizon, Parts, Range, Refusal, Unopened};
+use snowflake_core::{AdoptError, ClosedReason, Horizon, NotOpen, Parts, Range, Refusal};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -69,11 +69,11 @@ pub fn horizon() -> Horizon {
 fn try_horizon() -> Result<Horizon, Error> {
     let generator = require_generator()?;
     if in_recovery() {
-        return Err(horizon::in_recovery());
+        return Err(gate::no_horizon_in_recovery());
     }
     layout_guard::for_reading()?;
     if transactions::has_earlier_prepared() {
-        return Err(horizon::earlier_prepared());
+        return Err(gate::no_horizon_earlier_prepared());
     }
     let read = |generator: &SharedGenerator| {
         generator.horizon(transactions::slots(), transactions::is_running, transactions::is_in_progress)
@@ -188,26 +188,26 @@ fn open(generator: &SharedGenerator) -> Result<(), Error> {
     loop {
         match generator.open(&start::this()) {
             Ok(()) => return Ok(()),
-            Err(Unopened::Settling(micros)) => {
+            Err(NotOpen::Settling(micros)) => {
                 waiting::nap(Duration::from_micros(micros as u64).min(LONGEST_NAP), Awaited::Clock);
             }
-            Err(Unopened::NoLease) => wait_for_lease(since)?,
-            Err(why) => return Err(unopened(why)),
+            Err(NotOpen::NoLease) => wait_for_lease(since)?,
+            Err(why) => return Err(not_open(why)),
         }
     }
 }
 
 /// The error of a gate that does not open by itself soon.
-pub fn unopened(why: Unopened) -> Error {
+pub fn not_open(why: NotOpen) -> Error {
     match why {
-        Unopened::Closed(ClosedReason::Taken) => {
+        NotOpen::Closed(ClosedReason::Taken) => {
             let workers = shmem::generator().map(|generator| generator.worker_numbers()).unwrap_or_default();
             gate::taken(host_lock::directory_of_other_server(&workers))
         }
-        Unopened::Closed(why) => gate::closed(why),
-        Unopened::Clock(refusal) => gate::refused(refusal),
-        Unopened::NoLease => gate::no_lease(contact_status::get().failure()),
-        Unopened::Settling(micros) => gate::settling(micros),
+        NotOpen::Closed(why) => gate::closed(why),
+        NotOpen::Clock(refusal) => gate::refused(refusal),
+        NotOpen::NoLease => gate::no_lease(contact_status::get().failure()),
+        NotOpen::Settling(micros) => gate::settling(micros),
     }
 }
 
@@ -259,8 +259,8 @@ fn try_adopt(floor_us: i64) -> Result<(), Error> {
     }
     generator.adopt(&start::this(), floor_us).map_err(|why| match why {
         AdoptError::FloorInFuture => gate::floor_in_future(floor_us),
-        AdoptError::Unopened(Unopened::Closed(ClosedReason::Os(errno))) => gate::not_adopted(errno),
-        AdoptError::Unopened(why) => unopened(why),
+        AdoptError::NotOpen(NotOpen::Closed(ClosedReason::Os(errno))) => gate::not_adopted(errno),
+        AdoptError::NotOpen(why) => not_open(why),
     })?;
     open(generator)
 }
@@ -274,10 +274,10 @@ pub fn state() -> (&'static str, Option<String>) {
         return ("recovery", Some(gate::in_recovery().summary()));
     }
     let reason = match generator.open(&start::this()) {
-        Err(why @ Unopened::Closed(_)) => Some(unopened(why).summary()),
+        Err(why @ NotOpen::Closed(_)) => Some(not_open(why).summary()),
         _ if let Some(differs) = layout_guard::compare().err() => Some(differs.summary()),
         Ok(()) => generator.obstacle().map(|refusal| refused(refusal).summary()),
-        Err(why) => Some(unopened(why).summary()),
+        Err(why) => Some(not_open(why).summary()),
     };
     (if reason.is_none() { "open" } else { "closed" }, reason)
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 /// The surroundings of a generator.
-pub trait Host {
+pub trait Platform {
     /// The wall clock: Unix time in microseconds. It may return any value at any time.
     fn wall_us(&self) -> i64;
     /// A clock that only goes forward, even while the machine sleeps, in microseconds from any origin.
@@ -35,7 +35,7 @@ pub trait Host {
     }
 }
 
-/// An event that a [`Host`] reports.
+/// An event that a [`Platform`] reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The wall clock was stepped forward by this many microseconds, more than a minute.

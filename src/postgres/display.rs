@@ -1,6 +1,6 @@
 //! Times, layouts, operating system errors and database texts, formatted for messages.
 
-use crate::time::to_postgres;
+use super::time::to_postgres;
 use pgrx::prelude::*;
 use snowflake_core::Errno;
 use std::borrow::Cow;

@@ -6,10 +6,10 @@
 //! opens the file, and all processes inherit it with its locks, which belong to the open file description, not to a
 //! process. So they end with the server's last process, and survive a restart after a crashed backend.
 
-use crate::control_file::system_identifier;
 use crate::messages::log;
+use crate::postgres::control_file::system_identifier;
 use serde::{Deserialize, Serialize};
-use snowflake_core::host::{HostLock, Locked};
+use snowflake_core::platform::{HostLock, Locked};
 use std::ffi::c_int;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};

@@ -1,9 +1,9 @@
 //! A session's reaction to the end of a transaction, and to DISCARD, which session pools send between two clients.
 //! PostgreSQL has no callback for the latter, so a hook gets every utility statement.
 
-use crate::generator;
-use crate::layout_guard;
-use crate::transactions;
+use super::generator;
+use super::layout_guard;
+use crate::postgres::transactions;
 use pgrx::prelude::*;
 use std::ffi::{c_char, c_void};
 use std::ptr;
@@ -27,7 +27,7 @@ unsafe extern "C-unwind" {
 
 /// Installs the hook of utility statements, and the callback for the end of a transaction. Called by the postmaster; the
 /// other processes inherit them.
-pub fn install_hooks() {
+pub fn install() {
     // SAFETY: called once by the postmaster, which has one thread, while it loads libraries.
     unsafe {
         pg_sys::RegisterXactCallback(Some(transaction_event), ptr::null_mut());

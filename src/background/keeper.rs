@@ -1,17 +1,15 @@
 //! The keeper: a background worker that moves the reservation ahead while IDs are generated, so that calls need not
 //! wait for the disk. Without it calls do so themselves.
 
-use crate::generator;
-use crate::host::PgHost;
-use crate::host_lock;
 use crate::messages::{gate, log};
+use crate::platform::{PgPlatform, host_lock};
+use crate::postgres::wakeup::{self, BackgroundProcess};
+use crate::session::{generator, start};
 use crate::settings;
 use crate::shmem::{self, SharedGenerator};
-use crate::start;
-use crate::wakeup::{self, BackgroundProcess};
 use pgrx::bgworkers::{BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime, SignalWakeFlags};
 use pgrx::prelude::*;
-use snowflake_core::{ClosedReason, Host, Unopened};
+use snowflake_core::{ClosedReason, NotOpen, Platform};
 use std::time::{Duration, Instant};
 
 /// Shorter than half of the shortest reservation, which is 250 ms with a `max_ahead` of 0.
@@ -95,7 +93,7 @@ fn log_layout_expiry() {
     const SOON_US: i64 = 2 * 366 * 86_400_000_000;
     let Some(layout) = settings::layout() else { return };
     let expires_at_us = layout.ends_at_us();
-    if expires_at_us.saturating_sub(PgHost.wall_us()) < SOON_US {
+    if expires_at_us.saturating_sub(PgPlatform.wall_us()) < SOON_US {
         log::expiry(expires_at_us);
     }
 }
@@ -112,17 +110,17 @@ fn log_pending_registry() {
 fn open(generator: &SharedGenerator, logged: &mut Option<String>) -> Duration {
     let why = match generator.open(&start::this()) {
         Ok(()) => return ROUND,
-        Err(Unopened::Settling(micros)) => return Duration::from_micros(micros as u64).min(ROUND),
+        Err(NotOpen::Settling(micros)) => return Duration::from_micros(micros as u64).min(ROUND),
         // The registrar logs why, and wakes the keeper when there is a lease.
-        Err(Unopened::NoLease) => return IDLE_ROUND,
+        Err(NotOpen::NoLease) => return IDLE_ROUND,
         Err(why) => why,
     };
-    let error = generator::unopened(why);
+    let error = generator::not_open(why);
     let cause = error.cause().to_owned();
     if logged.as_ref() != Some(&cause) {
         log::unavailable(error);
         *logged = Some(cause);
     }
     // Often the other process belongs to this server's previous run, and exits soon.
-    if why == Unopened::Closed(ClosedReason::Taken) { ROUND } else { IDLE_ROUND }
+    if why == NotOpen::Closed(ClosedReason::Taken) { ROUND } else { IDLE_ROUND }
 }

@@ -1,16 +1,14 @@
 //! This server's lease, which the generator keeps: the requests for it, and the replies.
 
-use crate::contact_status;
-use crate::control_file::system_identifier;
-use crate::generator;
 use crate::messages::{LeaseFailure, log};
+use crate::postgres::control_file::system_identifier;
+use crate::postgres::time::clock_us;
+use crate::postgres::wakeup::{self, BackgroundProcess};
+use crate::session::{generator, start};
 use crate::settings;
-use crate::shmem::SharedGenerator;
-use crate::start;
-use crate::time::clock_us;
-use crate::wakeup::{self, BackgroundProcess};
+use crate::shmem::{SharedGenerator, contact_status};
 use snowflake_contact::{Failure, Reply, Request};
-use snowflake_core::{Answer, Answered, Contact};
+use snowflake_core::{Answer, Contact, Effect};
 use std::time::Duration;
 
 /// The requests of this server's generator for a lease.
@@ -36,7 +34,7 @@ impl Leasing {
             self.logged_closed = None;
             return true;
         };
-        let error = generator::unopened(why);
+        let error = generator::not_open(why);
         contact_status::set_failed(&LeaseFailure { error: error.summary(), hint: error.hint().to_owned() });
         let cause = error.cause().to_owned();
         if self.logged_closed.as_ref() != Some(&cause) {
@@ -67,8 +65,8 @@ impl Leasing {
     fn answered(&mut self, contact: &Contact, answer: Answer, reason: &LeaseFailure) {
         let now = clock_us(libc::CLOCK_REALTIME);
         match self.generator.answered(contact, answer) {
-            Ok(Answered::Renewed) => contact_status::set_granted(now),
-            Ok(Answered::Leased) => {
+            Ok(Effect::Renewed) => contact_status::set_granted(now),
+            Ok(Effect::Leased) => {
                 contact_status::set_granted(now);
                 if let Some((home, end_us)) = self.generator.lease_end() {
                     log::lease_granted(home, end_us);
@@ -76,18 +74,18 @@ impl Leasing {
                 // The keeper opens the gate.
                 wakeup::wake(BackgroundProcess::Keeper);
             }
-            Ok(Answered::Lost) => {
+            Ok(Effect::Lost) => {
                 contact_status::set_refused(now, reason);
                 log::lease_lost(reason);
             }
-            Ok(Answered::Unchanged) => {
+            Ok(Effect::Unchanged) => {
                 contact_status::set_refused(now, reason);
                 if self.logged_refusal.as_ref() != Some(&reason.error) {
                     self.logged_refusal = Some(reason.error.clone());
                     log::lease_refused(reason);
                 }
             }
-            Ok(Answered::Ignored) => contact_status::set_failed(&LeaseFailure::not_fitting()),
+            Ok(Effect::Ignored) => contact_status::set_failed(&LeaseFailure::not_fitting()),
             // The generator has logged that it cannot write.
             Err(errno) => contact_status::set_failed(&LeaseFailure::unwritable(errno)),
         }

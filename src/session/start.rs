@@ -1,8 +1,8 @@
 //! The facts of the past by which a start decides: timeline, control file and replayed WAL.
 
-use crate::control_file::system_identifier;
+use crate::postgres::control_file::system_identifier;
+use crate::postgres::time::from_postgres;
 use crate::shmem;
-use crate::time::from_postgres;
 use pgrx::prelude::*;
 use snowflake_core::Start;
 

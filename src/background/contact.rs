@@ -14,10 +14,10 @@
 //! 2. If no callback runs, or the child takes too long, the kernel signals the child when the worker is gone. On this
 //!    and all termination signals the child exits with a status, which the postmaster ignores.
 
-use crate::display::io_error;
 use crate::messages::Awaited;
-use crate::time::clock_us;
-use crate::waiting;
+use crate::platform::waiting;
+use crate::postgres::display::io_error;
+use crate::postgres::time::clock_us;
 use pgrx::prelude::*;
 use snowflake_contact::{Failure, Kind, Reply, Request, contact as blocking_contact};
 use std::ffi::{CStr, OsStr, c_int};

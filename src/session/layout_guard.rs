@@ -7,8 +7,8 @@
 //! process it at their next lock, at the latest in their next transaction. The settings change only while the server is
 //! stopped.
 
-use crate::display::quote;
 use crate::messages::{Error, gate, reading};
+use crate::postgres::display::quote;
 use crate::settings::{self, BACKUP_WORKERS_NAME, LAYOUT_NAMES, Settings};
 use crate::shmem::SharedGenerator;
 use pgrx::pg_sys::SysCacheIdentifier::PROCNAMEARGSNSP;
@@ -25,7 +25,7 @@ static MAY_READ: AtomicBool = AtomicBool::new(false);
 /// The generator, once this process has compared the layouts and may generate IDs.
 static COMPARED: AtomicPtr<SharedGenerator> = AtomicPtr::new(std::ptr::null_mut());
 
-/// As `COMPARED`, once this transaction is announced to readers of the horizon, too. A hot call reads nothing else here.
+/// As `COMPARED`, if this transaction has compared layouts and announced itself. A hot call reads nothing else here.
 static GENERATOR: AtomicPtr<SharedGenerator> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Hash of the function's key, by which an invalidation names it.

@@ -4,11 +4,11 @@
 //! a real `fsync(2)`: PostgreSQL's own function does nothing with `fsync = off`, and panics if it fails. Paths are
 //! relative, because every server process works in the data directory.
 
-use crate::host_lock::ShmLock;
+use super::host_lock::ShmLock;
+use super::waiting::WaitEvent;
 use crate::messages::{Awaited, STATE_FILE};
-use crate::waiting::WaitEvent;
 use snowflake_core::Errno;
-use snowflake_core::host::{Disk, FileIdentity, HostLock, Loaded, SLOT_BYTES, SLOTS, WriteError};
+use snowflake_core::platform::{Disk, FileIdentity, HostLock, Loaded, SLOT_BYTES, SLOTS, WriteError};
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
