@@ -30,7 +30,7 @@ ALTER TABLE readings DROP COLUMN id;
 ALTER TABLE readings RENAME COLUMN wide_id TO id;
 ALTER TABLE readings ADD CONSTRAINT readings_pkey PRIMARY KEY USING INDEX readings_wide_id_key;
 ALTER TABLE readings DROP CONSTRAINT wide_id_is_set;
-SELECT step, statement FROM snowflake_convert('readings', 'id', dry_run => false);
+SELECT script FROM snowflake_convert('readings') \gexec
 COMMIT;
 DROP FUNCTION readings_wide_id();
 
