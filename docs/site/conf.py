@@ -97,11 +97,12 @@ def extend_search(app, page, *_):
 
 
 def navigation(pages):
-    """One toctree per group of docs/index.md, and one of the pages that it does not have."""
+    """One toctree per list of docs/index.md, and one of the pages that it does not have."""
     groups = [("Start", ["README", "docs/index"])]
     for group in (ROOT / "docs/index.md").read_text().split("\n## ")[1:]:
-        links = re.findall(r"\]\(([^)#]+)\.md\)", group)
-        groups.append((group.splitlines()[0], [os.path.normpath(f"docs/{link}") for link in links]))
+        links = re.findall(r"^- \[[^]]+\]\(([^)#]+)\.md\)", group, re.MULTILINE)
+        if links:
+            groups.append((group.splitlines()[0], [os.path.normpath(f"docs/{link}") for link in links]))
     listed = {page for _, group in groups for page in group}
     groups.append(("Project", sorted(pages - listed)))
     return "\n\n".join(
