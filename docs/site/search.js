@@ -34,7 +34,7 @@ function extendSearch(answers) {
         return parsed;
     };
 
-    // The last result is shown first: the longest text that answers, then the manual, then developers' pages.
+    // The last result is shown first: the longest text that answers, then the manual, then other pages.
     const search = Search._performSearch;
     Search._performSearch = (query, ...terms) => {
         const isManual = ([page]) => page === "README" || page.startsWith("docs/");

@@ -64,9 +64,8 @@ fn rows() -> impl Iterator<Item = Candidate> {
 /// The page and the README with the runs' figures, and the README's picture.
 pub fn make(runs: &[Run]) -> Vec<File> {
     const PAGE: &str = "docs/benchmarks.md";
-    let mut blocks = vec![("runs", about(runs)), ("targets", targets(runs))];
+    let mut blocks = vec![("runs", about(runs))];
     blocks.extend(GROUPS.iter().map(|group| (group.name, table_of(group, runs))));
-    blocks.push(("repeated", repeated(runs)));
     let readme = [("costs", readme(runs))];
     let call = &GROUPS[0];
     let of = |candidate: &Candidate| runs.iter().map(|run| Group::of(run, "call_ns", candidate)).collect();
@@ -125,7 +124,7 @@ fn targets(runs: &[Run]) -> String {
     table(&heads, &rows)
 }
 
-/// Behind a result. The page says that a target without a word is met.
+/// Behind a result. A target without a word is met.
 fn word(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Met => "",
@@ -155,19 +154,6 @@ fn table_of(group: &Group, runs: &[Run]) -> String {
     let candidates = group.shown(runs);
     let rows: Vec<Vec<String>> = candidates.iter().filter(is_other).map(row).collect();
     table(&heads, &rows)
-}
-
-fn repeated(runs: &[Run]) -> String {
-    let of = |run: &Run| {
-        let found = run.of("fill_repeated", "gist");
-        found.map(|found| format!("{} (PostgreSQL {})", digits(found.median), run.major))
-    };
-    let found: Vec<String> = runs.iter().filter_map(of).collect();
-    format!(
-        "Of the four clients' 400 statements with the PL/pgSQL function, {} per round failed on a duplicate key, and \
-         were repeated.",
-        found.join(" and ")
-    )
 }
 
 /// Measurements and their units, in the tables of costs.

@@ -1,10 +1,10 @@
-//! The table of layouts in docs/scale.md, computed again.
+//! The table of layouts in docs/settings.md, computed again.
 
 use snowflake_core::{Layout, Limits, Tick, Workers, layout::parse_epoch};
 
 #[test]
 fn the_manuals_table_of_layouts_is_right() {
-    let page = include_str!("../../../../docs/scale.md");
+    let page = include_str!("../../../../docs/settings.md");
     let rows: Vec<Vec<&str>> = page
         .lines()
         .filter(|line| line.starts_with("| `") && line.contains("years"))

@@ -1,6 +1,6 @@
-//! Backup and failover tools that are used, on servers that generate IDs: `docs/backup.md` says what each leads to. A
-//! tool that this machine's apt does not have is skipped aloud. PostgreSQL's own tools are in `tools.rs`, snapshots and
-//! containers in `data_directories.rs`, Patroni in `patroni.rs`.
+//! Backup and failover tools that are used, on servers that generate IDs: `docs/high-availability.md` says what each leads
+//! to. A tool that this machine's apt does not have is skipped aloud. PostgreSQL's own tools are in `tools.rs`, snapshots
+//! and containers in `data_directories.rs`, Patroni in `patroni.rs`.
 
 use nix::sys::signal::kill;
 use nix::unistd::Pid;

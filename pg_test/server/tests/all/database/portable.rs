@@ -832,6 +832,31 @@ fn restore_without_extension(from: &Server, to: &Server, database: &str) {
     to.tool("pg_restore", &["--exit-on-error", "-L", &list.to_string_lossy(), "-d", database, &dump]);
 }
 
+/// The manual's, on servers that have the library, only its files, or neither.
+#[test]
+fn the_migration_for_both_takes_the_library_where_it_is_loaded() {
+    let page = include_str!("../../../../../docs/portable.md");
+    let (_, migration) = page.split_once("DO $migration$").expect("the migration");
+    let (migration, _) = migration.split_once("```").expect("its end");
+    let (before, rest) = migration.split_once("$file$").expect("the text's place");
+    let (_, after) = rest.split_once("$file$").expect("its end");
+    let text = shipped().replace("\"snowflake\"", "\"public\"");
+    let migration = format!("DO $migration$ {before} $file${text}$file$ {after}");
+    for (server, has_extension) in [
+        (Server::builder().start(), true),
+        (Server::builder().without("shared_preload_libraries").start(), false),
+        (Server::builder().without_library().start(), false),
+    ] {
+        let mut session = server.connect();
+        for _ in 1..=2 {
+            run(&mut session, &migration);
+            let found = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'snowflake_id')";
+            assert_eq!(one::<bool>(&mut session, found), has_extension);
+            assert!(next(&mut session) > 0);
+        }
+    }
+}
+
 /// As on a laptop that reaches no production server, whose extension is in the schema public. Django creates its test
 /// databases from template1.
 #[test]

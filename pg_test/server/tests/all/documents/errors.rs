@@ -1,6 +1,7 @@
-//! The manual's errors and lines of the log are those of the code and of the SQL.
+//! The manual's errors and lines of the log are those of the code and of the SQL. A message needs a row there unless its
+//! HINT suffices, so each without a HINT has one.
 
-use super::pages::{code, read, root, table, tables};
+use super::pages::{read, root, table};
 use regex::Regex;
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,8 +12,7 @@ fn messages() -> String {
     files.concat().replace("{STATE_FILE}", "snowflake_id/state")
 }
 
-/// SQLSTATE or level, and message, of what SQL raises, but for the refusals of functions for administrators, which have
-/// DETAIL and HINT in place of a row in the manual.
+/// SQLSTATE or level, and message, of what SQL raises, but for the refusals of functions for administrators.
 fn raised() -> Vec<(String, String)> {
     // "%s" in the code is "…" in the manual; a text with one word is none.
     let texts = |part: &str| {
@@ -69,11 +69,9 @@ fn rows_of_operations() -> Vec<(String, String)> {
     messages.collect()
 }
 
-/// SQLSTATE and message of the errors in the manual: on the page on operations, and on those of single functions.
+/// SQLSTATE and message of the errors in the manual.
 fn stated_errors() -> Vec<(String, String)> {
-    let of_functions = tables(&["SQLSTATE", "message"]);
-    let of_functions = of_functions.iter().map(|row| (row[0].clone(), code(&row[1]).remove(0)));
-    rows_of_operations().into_iter().filter(|(state, _)| state != LOGGED).chain(of_functions).collect()
+    rows_of_operations().into_iter().filter(|(state, _)| state != LOGGED).collect()
 }
 
 #[test]
@@ -98,29 +96,32 @@ fn is_stated_as(text: &str, stated: &str) -> bool {
 }
 
 #[test]
-fn every_error_of_the_sql_is_in_the_manual_or_has_detail_and_hint() {
-    let (raised, stated) = (raised(), stated_errors());
-    assert!(raised.len() >= 20, "the SQL has changed its form; found {raised:?}");
-    for (state, text) in &raised {
-        let is_stated = stated.iter().any(|(other, message)| other == state && is_stated_as(text, message));
-        assert!(is_stated, "missing: {state} {text}");
-    }
+fn every_error_of_the_sql_has_a_hint_or_is_in_the_manual() {
+    let stated = stated_errors();
+    assert!(raised().len() >= 20, "the SQL has changed its form; found {:?}", raised());
     let folder = fs::read_dir(root().join("sql")).expect("the folder sql");
-    for file in folder.map(|entry| entry.expect("a file").path()) {
+    let files = folder.map(|entry| entry.expect("a file").path());
+    for file in files.chain([root().join("portable/snowflake_id.sql")]) {
         let source = fs::read_to_string(&file).expect("SQL");
-        for statement in
-            source.split("RAISE EXCEPTION").skip(1).map(|rest| rest.split(";\n").next().unwrap_or(rest))
-        {
-            let is_explained = ["DETAIL = ", "HINT = "].iter().all(|part| statement.contains(part));
-            assert!(is_explained, "{}: {statement}", file.display());
+        let statements =
+            |start| source.split(start).skip(1).map(|rest: &str| rest.split(";\n").next().unwrap_or(rest));
+        // The generator in PL/pgSQL catches SFID1 and SFID2 itself.
+        for statement in statements("RAISE EXCEPTION").filter(|statement| !statement.contains("'SFID")) {
+            let is_explained = statement.contains("DETAIL = ") && statement.contains("HINT = ");
+            let message = statement.split("MESSAGE = '").nth(1).and_then(|rest| rest.split('\'').next());
+            let is_stated =
+                || stated.iter().any(|(_, text)| message.is_some_and(|found| is_stated_as(found, text)));
+            assert!(is_explained || is_stated(), "{}: {statement}", file.display());
+        }
+        for call in statements("snowflake_error('") {
+            assert!(!call.contains(", '')"), "{}: no hint: {call}", file.display());
         }
     }
 }
 
-/// SQLSTATE and message of the calls that make errors in `src/messages`: `error(STATE, "…"` and `not_ready("…"`, either
-/// with a `format!`.
-#[test]
-fn every_error_of_the_code_is_in_the_manual() {
+/// SQLSTATE and message of the calls that make errors in `src/messages`, `error(STATE, "…"` and `not_ready("…"`, either
+/// with a `format!`; and whether their function gives each a HINT.
+fn errors_of_the_code() -> Vec<(&'static str, String, bool)> {
     let states = [
         ("NOT_READY", "55000"),
         ("NO_RIGHT", "42501"),
@@ -130,58 +131,73 @@ fn every_error_of_the_code_is_in_the_manual() {
         ("OVERFLOW", "22008"),
         ("UNSUPPORTED", "0A000"),
     ];
-    let source = messages();
     let message = |text: &str| {
         let start = text.find('"').expect("a message") + 1;
         let text = as_printed(&text[start..].replace("\\\"", "”"));
         text[..text.find('"').expect("its end")].replace('”', "\"")
     };
-    let calls = |name: &'static str| source.split(name).skip(1).map(str::trim_start);
-    let mut errors: Vec<(&str, String)> = Vec::new();
-    for call in calls(" error(") {
-        let state = states.iter().find(|(name, _)| call.starts_with(name));
-        let (_, state) = state.unwrap_or_else(|| panic!("no state: {call:.80}"));
-        errors.push((state, message(call)));
+    let mut errors = Vec::new();
+    for function in messages().split("\nfn ").flat_map(|part| part.split("\npub fn ")) {
+        let has_hint = !function.contains("NO_HINT,\n") && !function.contains("NO_HINT)");
+        for call in function.split(" error(").skip(1).map(str::trim_start) {
+            let state = states.iter().find(|(name, _)| call.starts_with(name));
+            let (_, state) = state.unwrap_or_else(|| panic!("no state: {call:.80}"));
+            errors.push((*state, message(call), has_hint));
+        }
+        for call in function.split(" not_ready(").skip(1).map(str::trim_start) {
+            assert!(call.starts_with(['"', 'f']), "no message: {call:.80}");
+            errors.push(("55000", message(call), has_hint));
+        }
     }
-    for call in calls(" not_ready(") {
-        assert!(call.starts_with(['"', 'f']), "no message: {call:.80}");
-        errors.push(("55000", message(call)));
-    }
+    errors
+}
+
+#[test]
+fn every_error_of_the_code_without_a_hint_is_in_the_manual() {
+    let errors = errors_of_the_code();
     assert!(errors.len() >= 33, "the code has changed its form; found {errors:?}");
 
     let stated = stated_errors();
-    for (state, message) in errors {
-        // "{id}" in the code is "…" in the manual.
-        let mut pieces = message.split(['{', '}']);
-        let mut shown = pieces.next().unwrap_or_default().to_owned();
-        while let (Some(_), Some(text)) = (pieces.next(), pieces.next()) {
-            shown = shown + "…" + text;
-        }
+    for (state, message, _) in errors.into_iter().filter(|(_, _, has_hint)| !has_hint) {
+        let shown = shown(&message);
         assert!(stated.contains(&(state.to_owned(), shown.clone())), "missing: {state} {shown}");
     }
 }
 
 /// The lines that the server logs by itself.
 #[test]
-fn the_page_on_operations_has_every_line_of_the_log_and_no_other() {
+fn the_manual_has_every_line_of_the_log_without_a_hint() {
     let source = as_printed(&read("src/messages/log.rs").replace("\\\"", "”"));
+    // A line's text, and the code and texts up to the next line.
+    let lines = source.split("\"snowflake_id: ").skip(1).map(|rest| {
+        let (text, rest) = rest.split_once('"').expect("its end");
+        (format!("snowflake_id: {text}"), !rest.contains("NO_HINT"))
+    });
     // The registry's server logs from SQL.
     let registry = read("sql/registry_nodes.sql");
-    let of_registry = registry.split("RAISE LOG '").skip(1).filter_map(|rest| rest.split('\'').next());
+    let of_registry = registry.split("RAISE LOG '").skip(1).map(|rest| {
+        let text = rest.split('\'').next().expect("a text").to_owned();
+        (text, rest.split(";\n").next().expect("a statement").contains("HINT = "))
+    });
     // "{worker}" in the code is "…" in the manual.
-    let logged: BTreeSet<Vec<String>> = source
-        .split('"')
-        .skip(1)
-        .step_by(2)
-        .filter(|text| text.starts_with("snowflake_id: "))
+    let logged: Vec<(String, bool)> = lines
         .chain(of_registry)
-        .map(|text| text.replace('”', "\"").split(['{', '}']).step_by(2).map(str::to_owned).collect())
+        .map(|(text, has_hint)| (shown(&text.replace('”', "\"")), has_hint))
         .collect();
-    assert!(logged.len() >= 10, "the code has changed its form; found {logged:?}");
-    let stated: BTreeSet<Vec<String>> = rows_of_operations()
-        .iter()
-        .filter(|(state, _)| state == LOGGED)
-        .map(|(_, message)| message.split('…').map(str::to_owned).collect())
-        .collect();
-    assert_eq!(stated, logged);
+    let with_hint = logged.iter().filter(|(_, has_hint)| *has_hint).count();
+    assert!(logged.len() >= 20 && with_hint >= 10, "the code has changed its form; found {logged:?}");
+    let rows = rows_of_operations();
+    let stated: BTreeSet<&str> =
+        rows.iter().filter(|(state, _)| state == LOGGED).map(|(_, message)| message.as_str()).collect();
+    for (text, _) in logged.iter().filter(|(_, has_hint)| !has_hint) {
+        assert!(stated.contains(text.as_str()), "missing: {text}");
+    }
+    for text in stated {
+        assert!(logged.iter().any(|(logged, _)| logged == text), "no line of the log says {text}");
+    }
+}
+
+/// "{id}" in the code is "…" in the manual.
+fn shown(text: &str) -> String {
+    text.split(['{', '}']).step_by(2).collect::<Vec<_>>().join("…")
 }

@@ -14,14 +14,11 @@ pub fn read(path: &str) -> String {
 /// The documents that users read.
 pub const DOCUMENTS: &[&str] = &[
     "README.md",
-    "docs/backup.md",
     "docs/benchmarks.md",
     "docs/citus.md",
     "docs/clients.md",
-    "docs/clock.md",
     "docs/comparison.md",
     "docs/fleet.md",
-    "docs/glossary.md",
     "docs/high-availability.md",
     "docs/importing.md",
     "docs/index.md",
@@ -36,10 +33,8 @@ pub const DOCUMENTS: &[&str] = &[
     "docs/registry.md",
     "docs/reliability.md",
     "docs/replication.md",
-    "docs/scale.md",
     "docs/settings.md",
     "docs/sql.md",
-    "docs/walking.md",
 ];
 
 /// A part of a document that has a meaning here.

@@ -69,7 +69,7 @@ fn every_kind_of_chaos_shows_something() {
 fn every_tool_of_the_table_names_tests_that_exist() {
     let rows = table(&read("pg_test/README.md"), &["tool", "shown by"]);
     assert_all_shown(&rows, 2);
-    let of_users = table(&read("docs/backup.md"), &["tool", "with this extension"]);
+    let of_users = table(&read("docs/high-availability.md"), &["tool", "with this extension"]);
     let tools = |rows: &[Vec<String>]| rows.iter().flat_map(|row| code(&row[0])).collect::<BTreeSet<_>>();
     assert_eq!(tools(&rows), tools(&of_users));
 }
@@ -182,6 +182,21 @@ fn every_link_leads_somewhere() {
             }
         }
     }
+}
+
+#[test]
+fn the_index_names_each_page_by_its_title() {
+    let index = read("docs/index.md");
+    let entries =
+        index.lines().filter_map(|line| line.strip_prefix("- [")?.split(')').next()?.split_once("]("));
+    let entries: Vec<(&str, &str)> = entries.filter(|(_, path)| *path != "explorer.html").collect();
+    for (title, path) in &entries {
+        let page = read(&format!("docs/{path}"));
+        assert_eq!(page.lines().next(), Some(format!("# {title}").as_str()), "{path}");
+    }
+    let listed = |path: &str| entries.iter().any(|(_, entry)| format!("docs/{entry}") == path);
+    let missing: Vec<_> = DOCUMENTS.iter().filter(|path| !listed(path)).collect();
+    assert_eq!(missing, [&"README.md", &"docs/index.md"]);
 }
 
 /// The anchor of a heading.

@@ -1,7 +1,8 @@
-//! The manual's tables of settings, layouts, functions and views are those of the extension, and so are the settings in
-//! files that come with it.
+//! The manual's tables of settings and layouts, and lists of functions and views, are those of the extension, and so are
+//! the settings in files that come with it.
 
 use super::pages::{code, conf, read, table, tables};
+use regex::Regex;
 use snowflake_server_tests::Server;
 use snowflake_server_tests::sql::{column, next, one};
 use std::collections::{BTreeMap, BTreeSet};
@@ -133,7 +134,7 @@ fn every_setting_has_a_section() {
     let page = read("docs/settings.md");
     for setting in settings_of_the_server() {
         let short = setting[0].trim_start_matches("snowflake_id.");
-        assert!(page.contains(&format!("\n## `{short}`\n\n")), "no section on {short}");
+        assert!(page.contains(&format!("\n### `{short}`\n\n")), "no section on {short}");
     }
 }
 
@@ -196,13 +197,18 @@ fn the_table_of_backup_workers_is_right() {
 
 // ---- functions and views ----
 
+/// The reference, with a space in place of each line break and its indentation.
+fn reference() -> String {
+    read("docs/sql.md").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// With signatures as psql's `\df` prints them.
 #[test]
-fn the_tables_of_functions_are_those_of_the_extension() {
-    let server = Server::builder().start_with_extension();
+fn the_lists_of_functions_are_those_of_the_extension() {
+    let server = Server::builder().setting("timezone", "UTC").start_with_extension();
     // A function with OUT parameters returns "record", and its parameters say more.
     let query = "
-        SELECT ARRAY[proname || '('
-                         || regexp_replace(pg_get_function_identity_arguments(oid), '(^|, )OUT .*', '') || ')',
+        SELECT ARRAY[proname || '(' || regexp_replace(pg_get_function_arguments(oid), '(^|, )OUT .*', '') || ')',
                      CASE pg_get_function_result(oid) WHEN 'record' THEN '(' || (
                          SELECT string_agg(proargnames[i] || ' ' || format_type(proallargtypes[i], NULL), ', '
                                            ORDER BY i)
@@ -218,43 +224,26 @@ fn the_tables_of_functions_are_those_of_the_extension() {
     let actual: BTreeSet<(String, String)> =
         actual.iter().map(|row| (short(&row[0]), short(&row[1]))).collect();
 
-    // A row has functions that return the same.
-    let signatures = |row: &Vec<String>| {
-        let returned = code(&row[1]).remove(0);
-        code(&row[0]).into_iter().map(|function| (function, returned.clone())).collect::<Vec<_>>()
-    };
-    let stated: BTreeSet<(String, String)> = [
-        "generating IDs",
-        "reading IDs",
-        "importing rows",
-        "guarding replicated rows",
-        "converting keys",
-        "administering",
-        "keeping a registry",
-    ]
-    .into_iter()
-    .flat_map(|header| tables(&[header, "returns"]))
-    .flat_map(|row| signatures(&row))
-    .collect();
-    assert_eq!(stated, actual);
+    let signature = Regex::new(r"`(snowflake_[a-z0-9_]+\([^`]*\))` → `([^`]+)`").expect("a pattern");
+    let reference = reference();
+    let stated = signature.captures_iter(&reference).map(|found| (found[1].to_owned(), found[2].to_owned()));
+    assert_eq!(stated.collect::<BTreeSet<_>>(), actual);
 }
 
 #[test]
-fn the_tables_of_the_views_have_every_column() {
+fn the_lists_of_the_views_have_every_column() {
     let server = Server::builder().start_with_extension();
-    let reference = read("docs/sql.md");
-    for (view, header) in [
-        ("snowflake_status", "view `snowflake_status`, one row"),
-        ("snowflake_workers", "view `snowflake_workers`, one row per lane"),
-        ("snowflake_fleet", "view `snowflake_fleet`, one row per lease"),
-        ("snowflake_fleet_capacity", "view `snowflake_fleet_capacity`, one row"),
-    ] {
+    let reference = reference();
+    for view in ["snowflake_status", "snowflake_workers", "snowflake_fleet", "snowflake_fleet_capacity"] {
         let query = format!(
             "SELECT attname::text FROM pg_attribute WHERE attrelid = '{view}'::regclass AND attnum > 0"
         );
         let actual: BTreeSet<String> = column(&mut server.connect(), &query).into_iter().collect();
-        let stated =
-            table(&reference, &[header]).iter().flat_map(|row| code(&row[0])).collect::<BTreeSet<_>>();
+        let (_, rest) = reference.split_once(&format!("View `{view}`, one row")).expect("the view");
+        let list = rest.split(" ## ").next().and_then(|rest| rest.split(" View ").next()).expect("a list");
+        let items = list.split(" - `").skip(1).map(|item| item.split("`: ").next().unwrap_or_default());
+        let stated: BTreeSet<String> =
+            items.flat_map(|names| names.split("`, `")).map(str::to_owned).collect();
         assert_eq!(stated, actual, "{view}");
     }
 }
