@@ -36,7 +36,7 @@ pub unsafe extern "C-unwind" fn snowflake_nextval_support_hot(
                 // argument twice, because the twin is not volatile.
                 let cost = request.cast_mut_ptr::<pg_sys::SupportRequestCost>();
                 (*cost).startup = 0.0;
-                (*cost).per_tuple = f64::MAX;
+                (*cost).per_tuple = f64::INFINITY;
                 request
             }
             _ => NO_ANSWER,

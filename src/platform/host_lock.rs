@@ -46,7 +46,7 @@ static FILE: Mutex<Option<File>> = Mutex::new(None);
 /// Opens the file, so that all processes of this server inherit it. Called by the postmaster, and again after a crash of a
 /// process, because the file may have been deleted. A failure is logged where the file is used.
 pub fn open() {
-    let _ = with_file(system_identifier(), |_| Ok(()));
+    let _ = with_file(system_identifier(), &[], |_| Ok(()));
 }
 
 /// Whether the file was deleted.
@@ -56,7 +56,7 @@ pub fn is_lost() -> bool {
 
 /// The data directory that signed last for one of these workers that another process has locked.
 pub fn directory_of_other_server(workers: &[i64]) -> Option<String> {
-    with_file(system_identifier(), |file| {
+    with_file(system_identifier(), workers, |file| {
         let taken = workers.iter().find(|worker| is_taken(file, **worker));
         Ok(taken.and_then(|worker| signature(file, *worker)).map(|signature| signature.directory))
     })
@@ -65,7 +65,7 @@ pub fn directory_of_other_server(workers: &[i64]) -> Option<String> {
 
 impl HostLock for ShmLock {
     fn lock(&self, system_identifier: u64, workers: &[i64]) -> Locked {
-        let locked = with_file(system_identifier, |file| {
+        let locked = with_file(system_identifier, workers, |file| {
             for worker in workers {
                 match set_lock(file, libc::F_WRLCK, place(*worker), 1) {
                     Ok(()) => {}
@@ -93,7 +93,7 @@ impl HostLock for ShmLock {
     }
 
     fn sign(&self, workers: &[i64], token: Uuid) -> bool {
-        let signed = with_file(system_identifier(), |file| {
+        let signed = with_file(system_identifier(), workers, |file| {
             let bytes = Signature::of_this_directory(token)?.encode()?;
             workers.iter().try_for_each(|worker| file.write_all_at(&bytes, place(*worker) as u64))
         });
@@ -175,10 +175,16 @@ fn range(kind: c_int, start: i64, length: i64) -> libc::flock {
 
 // ---- the file ----
 
-/// Calls with the file of this cluster: the inherited one, or if that was deleted, one that this process opens.
-fn with_file<T>(system_identifier: u64, call: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
+/// Calls with the file of this cluster: the inherited one, or if that was deleted, one that this process opens. A deleted
+/// file is used while another server has one of these workers there, which may not have made the file again yet.
+fn with_file<T>(
+    system_identifier: u64,
+    workers: &[i64],
+    call: impl FnOnce(&File) -> io::Result<T>,
+) -> io::Result<T> {
     let mut file = FILE.lock().unwrap_or_else(PoisonError::into_inner);
-    if !file.as_ref().is_some_and(is_in_place) {
+    let is_in_use = |file: &File| is_in_place(file) || workers.iter().any(|worker| is_taken(file, *worker));
+    if !file.as_ref().is_some_and(is_in_use) {
         *file = Some(open_file(system_identifier)?);
     }
     call(file.as_ref().expect("just opened"))

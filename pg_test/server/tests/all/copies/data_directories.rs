@@ -611,6 +611,28 @@ fn a_promoted_standby_waits_for_its_primary_on_this_host_and_opens_by_itself() {
     all.assert_unique();
 }
 
+/// Its successor looks more often than the keeper of a primary that is idle, or on a slow machine.
+#[test]
+fn a_deleted_lock_keeps_a_promoted_standby_closed() {
+    let primary = Server::builder().start_with_extension();
+    let mut all = Ids::new();
+    all.add("the primary", ids(&primary));
+    let standby = primary.standby(|builder| builder);
+    standby.promote();
+    closed_beside(&standby, &primary);
+    let keeper = primary.keeper();
+    primary.signal_backend(keeper, Signal::SIGSTOP);
+    fs::remove_file(primary.lock_file()).expect("the lock");
+    // Many rounds of the other keeper.
+    std::thread::sleep(secs(1));
+    closed_beside(&standby, &primary);
+    primary.signal_backend(keeper, Signal::SIGCONT);
+    wait_until("the lock of worker 1 in /dev/shm", secs(60), || is_locked(&primary, 1).then_some(()));
+    closed_beside(&standby, &primary);
+    all.add("the primary, on", ids(&primary));
+    all.assert_unique();
+}
+
 /// Neither has a state that the other could know.
 #[test]
 fn of_two_copies_without_a_state_only_one_opens() {

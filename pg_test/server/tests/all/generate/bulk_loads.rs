@@ -184,6 +184,12 @@ fn copy_loads_the_same_rows_in_batches() {
             "SET cpu_operator_cost = 1e308; COPY t (v) FROM {rows}; RESET cpu_operator_cost", Same)
             .ids("SELECT ids[1] FROM t ORDER BY v")
             .rows("SELECT (ids[1] = ids[2])::text FROM t ORDER BY v"),
+        case("a function that uses its argument twice, where ten operators cost the greatest number", "
+            CREATE FUNCTION twice(bigint) RETURNS bigint[] LANGUAGE sql AS 'SELECT ARRAY[$1, $1]';
+            CREATE TABLE t (v integer, ids bigint[] DEFAULT twice(snowflake_nextval()))",
+            "SET cpu_operator_cost = 1.7976931348623157e307; COPY t (v) FROM {rows}; RESET cpu_operator_cost", Same)
+            .ids("SELECT ids[1] FROM t ORDER BY v")
+            .rows("SELECT (ids[1] = ids[2])::text FROM t ORDER BY v"),
         case("another default that reads the table",
             &format!("{SEEING} ALTER TABLE t ALTER seen SET DEFAULT seen()"), LOAD, Same)
             .rows(SEEN),
