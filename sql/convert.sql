@@ -12,6 +12,8 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_statements(keys snowflake_i
     SET quote_all_identifiers = off
     SET standard_conforming_strings = on
     SET datestyle = 'ISO'
+    SET timezone = 'UTC'
+    SET bytea_output = hex
     SET intervalstyle = 'postgres'
     SET extra_float_digits = 3
     SET array_nulls = on
@@ -116,11 +118,13 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_hash(keys snowflake_interna
     FROM snowflake_internal.snowflake_convert_statements(keys, false) s
 $$;
 
--- A script calls it once it has locked the tables: what it was made from may have changed since.
+-- A script calls it once it has locked the tables: what it was made from may have changed since, or have become an obstacle.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check(tables regclass[], columns name[], hash text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
+    keys constant snowflake_internal.snowflake_key[] := ARRAY(
+        SELECT (k.relid, k.attname)::snowflake_internal.snowflake_key FROM unnest(tables, columns) AS k (relid, attname));
     highest bigint;
 BEGIN
     PERFORM snowflake_internal.snowflake_raise('25001', 'the script must run in a READ COMMITTED transaction',
@@ -130,8 +134,8 @@ BEGIN
     PERFORM snowflake_internal.snowflake_raise('55006', 'the tables changed since the script was made',
         'The columns, defaults or dependent objects of the tables are no longer those that the script was made for.',
         'Make the script again.')
-    WHERE hash IS DISTINCT FROM snowflake_internal.snowflake_convert_hash(ARRAY(
-        SELECT (k.relid, k.attname)::snowflake_internal.snowflake_key FROM unnest(tables, columns) AS k (relid, attname)));
+    WHERE hash IS DISTINCT FROM snowflake_internal.snowflake_convert_hash(keys)
+        OR EXISTS (SELECT FROM snowflake_internal.snowflake_convert_obstacles(keys));
     FOR i IN 1..cardinality(tables) LOOP
         EXECUTE format('SELECT max(%I) FROM %s', columns[i], tables[i]) INTO highest;
         PERFORM snowflake_internal.snowflake_raise(
@@ -246,7 +250,8 @@ END
 $$;
 
 CREATE FUNCTION snowflake_convert(VARIADIC tables regclass[]) RETURNS TABLE (script text, back text)
-    STABLE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    STABLE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+    SET standard_conforming_strings = on AS $$
 DECLARE
     keys constant snowflake_internal.snowflake_key[] := snowflake_internal.snowflake_convert_find(tables, true);
 BEGIN
@@ -265,7 +270,8 @@ $$;
 
 -- Each element of `exclude` is a LIKE pattern for names of tables.
 CREATE FUNCTION snowflake_convert_schema(schema regnamespace, exclude text[] DEFAULT '{}') RETURNS TABLE (script text, back text)
-    STABLE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    STABLE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+    SET standard_conforming_strings = on AS $$
 #variable_conflict use_variable
 DECLARE
     tables regclass[] := ARRAY(

@@ -28,8 +28,9 @@ CREATE FUNCTION snowflake_internal.snowflake_add_layouts(layouts text[]) RETURNS
 DECLARE
     recorded text[];
 BEGIN
-    -- Parallel jobs may insert both rows at the same time: the second one waits for the record of the first one.
-    LOCK TABLE snowflake_internal.snowflake_config IN SHARE ROW EXCLUSIVE MODE;
+    -- Several restores or jobs may insert at the same time: the second one waits for the record of the first one. Not a
+    -- mode that conflicts with the lock of their INSERT: two of them would wait for each other.
+    LOCK TABLE snowflake_internal.snowflake_config IN SHARE UPDATE EXCLUSIVE MODE;
     recorded := string_to_array(coalesce(snowflake_internal.snowflake_own_layouts(), ''), ', ');
     IF layouts <@ recorded THEN
         RETURN false;
@@ -81,6 +82,8 @@ DECLARE
     own constant text := snowflake_internal.server_layout();
     higher text;
 BEGIN
+    -- A restore may be about to add a layout.
+    LOCK TABLE snowflake_internal.snowflake_config IN SHARE UPDATE EXCLUSIVE MODE;
     IF has_ids IS NOT FALSE THEN
         SELECT l INTO higher FROM unnest(string_to_array(snowflake_internal.snowflake_own_layouts(), ', ')) AS l
         WHERE l <> own AND snowflake_internal.snowflake_lowest_id(l) >= snowflake_internal.snowflake_lowest_id(own) LIMIT 1;

@@ -257,8 +257,8 @@ BEGIN
             '22004', 'arguments of snowflake_registry_contact must not be null',
             'Only registry_id and those of a lease can be; of a lease all or none.',
             'Install the same version of snowflake_id on the server and the registry.'),
-        (length(node_name) NOT BETWEEN 1 AND 255 OR node_name ~ '[\x01-\x1f\x7f]'
-            OR getdatabaseencoding() = 'UTF8' AND node_name ~ '[\x80-\x9f]', '22023',
+        (length(node_name) NOT BETWEEN 1 AND 255 OR node_name ~ E'[\\x01-\\x1f\\x7f]'
+            OR getdatabaseencoding() = 'UTF8' AND node_name ~ E'[\\x80-\\x9f]', '22023',
             'node_name must have 1 to 255 characters, and no control characters',
             format('It has %s characters.', length(node_name)), 'Set snowflake_id.node_name on the server.')
     ) AS r (is_true, state, message, detail, hint) WHERE r.is_true LIMIT 1;

@@ -2,16 +2,16 @@
 //! recorded. `sql/layout.sql` has the rules, and the functions that change the record.
 //!
 //! A process compares before its first ID or reading, and caches only success: later calls pay nothing, and a refusal ends
-//! as soon as its cause does. An invalidation of the function whose body is the record clears the cache. This session
-//! processes it at its next command and at a rollback. Other sessions, on standbys, too, receive it with the commit, and
-//! process it at their next lock, at the latest in their next transaction. The settings change only while the server is
-//! stopped.
+//! as soon as its cause does. An invalidation of the function whose body is the record, or of its schema, clears the cache.
+//! This session processes it at its next command and at a rollback. Other sessions, on standbys, too, receive it with the
+//! commit, and process it at their next lock, at the latest in their next transaction. The settings change only while the
+//! server is stopped.
 
 use crate::messages::{Error, gate, reading};
 use crate::postgres::display::quote;
 use crate::settings::{self, BACKUP_WORKERS_NAME, LAYOUT_NAMES, Settings};
 use crate::shmem::SharedGenerator;
-use pgrx::pg_sys::SysCacheIdentifier::PROCNAMEARGSNSP;
+use pgrx::pg_sys::SysCacheIdentifier::{NAMESPACENAME, PROCNAMEARGSNSP};
 use pgrx::prelude::*;
 use pgrx::varlena::{vardata_any, varsize_any_exhdr};
 use std::sync::OnceLock;
@@ -28,21 +28,22 @@ static COMPARED: AtomicPtr<SharedGenerator> = AtomicPtr::new(std::ptr::null_mut(
 /// As `COMPARED`, if this transaction has compared layouts and announced itself. A hot call reads nothing else here.
 static GENERATOR: AtomicPtr<SharedGenerator> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Hash of the function's key, by which an invalidation names it.
-static KEY_HASH: AtomicU32 = AtomicU32::new(0);
+/// Hashes of the keys of the function and of its schema, by which invalidations name them.
+static FUNCTION_HASH: AtomicU32 = AtomicU32::new(0);
+static SCHEMA_HASH: AtomicU32 = AtomicU32::new(0);
 
 /// The body that the function has if the only recorded layout is this server's.
 static OWN_BODY: OnceLock<String> = OnceLock::new();
 
-/// Registers `forget` for invalidations of functions. Called once by the postmaster, while it loads libraries; the other
-/// processes inherit it.
+/// Registers `forget` for invalidations of functions and schemas. Called once by the postmaster, while it loads libraries;
+/// the other processes inherit it.
 pub fn install_callback() {
     if let Some(layout) = settings::layout() {
         OWN_BODY.get_or_init(|| format!("SELECT '{layout}'::text"));
     }
-    // SAFETY: the function is of the type that PostgreSQL calls, and ignores the first two arguments.
-    unsafe {
-        pg_sys::CacheRegisterSyscacheCallback(PROCNAMEARGSNSP as _, Some(forget), pg_sys::Datum::null())
+    for cache in [PROCNAMEARGSNSP, NAMESPACENAME] {
+        // SAFETY: the function is of the type that PostgreSQL calls, and ignores the first argument.
+        unsafe { pg_sys::CacheRegisterSyscacheCallback(cache as _, Some(forget), pg_sys::Datum::null()) }
     }
 }
 
@@ -51,10 +52,11 @@ type CacheId = pg_sys::SysCacheIdentifier::Type;
 #[cfg(not(feature = "pg19"))]
 type CacheId = std::ffi::c_int;
 
-/// Clears the cache, if the invalidation is for the function that was compared, or for all functions.
+/// Clears the cache, if the invalidation is for the function that was compared or its schema, or for all of them.
 #[pg_guard]
-unsafe extern "C-unwind" fn forget(_argument: pg_sys::Datum, _cache: CacheId, hash: u32) {
-    if hash == 0 || hash == KEY_HASH.load(Ordering::Relaxed) {
+unsafe extern "C-unwind" fn forget(_argument: pg_sys::Datum, cache: CacheId, hash: u32) {
+    let compared = if cache == NAMESPACENAME as CacheId { &SCHEMA_HASH } else { &FUNCTION_HASH };
+    if hash == 0 || hash == compared.load(Ordering::Relaxed) {
         MAY_READ.store(false, Ordering::Relaxed);
         COMPARED.store(std::ptr::null_mut(), Ordering::Relaxed);
         GENERATOR.store(std::ptr::null_mut(), Ordering::Relaxed);
@@ -74,12 +76,15 @@ fn recorded_body() -> Option<Vec<u8>> {
     // SAFETY: static names, within a transaction. The column is a text that is never null, in a tuple that is released
     // after its last use, or by PostgreSQL if an error ends the statement.
     unsafe {
-        let schema = pg_sys::get_namespace_oid(c"snowflake_internal".as_ptr(), true);
+        let (none, schema_name) = (pg_sys::Datum::null(), c"snowflake_internal");
+        let key = pg_sys::Datum::from(schema_name.as_ptr());
+        let hash = pg_sys::GetSysCacheHashValue(NAMESPACENAME as _, key, none, none, none);
+        SCHEMA_HASH.store(hash, Ordering::Relaxed);
+        let schema = pg_sys::Datum::from(pg_sys::get_namespace_oid(schema_name.as_ptr(), true));
         let name = pg_sys::Datum::from(c"snowflake_own_layouts".as_ptr());
         let no_arguments = pg_sys::Datum::from(pg_sys::buildoidvector(std::ptr::null(), 0));
-        let (schema, none) = (pg_sys::Datum::from(schema), pg_sys::Datum::null());
         let hash = pg_sys::GetSysCacheHashValue(PROCNAMEARGSNSP as _, name, no_arguments, schema, none);
-        KEY_HASH.store(hash, Ordering::Relaxed);
+        FUNCTION_HASH.store(hash, Ordering::Relaxed);
         let function = pg_sys::SearchSysCache3(PROCNAMEARGSNSP as _, name, no_arguments, schema);
         if function.is_null() {
             return None;

@@ -39,7 +39,8 @@ fn names_stay_in_their_comments_and_quotes() {
                  CREATE TABLE {ident} ({ident} integer PRIMARY KEY DEFAULT nextval({seq}), CONSTRAINT {index} CHECK ({ident} <> 7));
                  ALTER SEQUENCE {sequence} OWNED BY {ident}.{ident};
                  CREATE TABLE ref (id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, {ident} integer[], \"{n}id\" integer REFERENCES {ident});
-                 CREATE VIEW {view} AS SELECT {ident}, {text}::text AS t FROM {ident} WHERE ({ident}::text <> {text} OR {ident} = NULL) AND '{{NULL}}'::text[] <> '{{a}}' AND interval '-1 1:00' < '1 d';
+                 CREATE VIEW {view} AS SELECT {ident}, {text}::text AS t FROM {ident} WHERE ({ident}::text <> {text} OR {ident} = NULL) AND '{{NULL}}'::text[] <> '{{a}}' AND interval '-1 1:00' < '1 d'
+                     AND now() > timestamptz '2024-01-01Z' AND '\\x615c'::bytea <> '';
                  COMMENT ON VIEW {view} IS {text}; COMMENT ON COLUMN {view}.t IS {text};
                  CREATE FUNCTION {ident}({ident} integer) RETURNS SETOF {view} LANGUAGE sql SET search_path = {ident} AS {body};
                  CREATE POLICY {ident} ON {ident} USING ({ident}::text <> {text});
@@ -65,14 +66,17 @@ fn names_stay_in_their_comments_and_quotes() {
         assert_eq!(comments(&script, "OBSTACLE"), [""; 0]);
         // Made with other settings than it is run with.
         let before = state(&database);
-        let both = scripts(&mut owner, &call);
-        let mut other = database.connect();
+        let (mut maker, mut other) = (database.connect_as("owner"), database.connect());
         if pg_version() < 19 {
-            run(&mut other, "SET standard_conforming_strings = off; SET escape_string_warning = off");
+            for session in [&mut maker, &mut other] {
+                run(session, "SET standard_conforming_strings = off; SET escape_string_warning = off");
+            }
         }
+        let both = scripts(&mut maker, &call);
         run(
             &mut other,
-            "SET transform_null_equals = on; SET array_nulls = off; SET IntervalStyle = sql_standard",
+            "SET transform_null_equals = on; SET array_nulls = off; SET IntervalStyle = sql_standard; SET TimeZone = 'Asia/Tokyo';
+             SET bytea_output = escape",
         );
         run(&mut other, &both.script);
         run(&mut other, &both.back);

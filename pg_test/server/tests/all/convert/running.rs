@@ -144,6 +144,7 @@ fn after_any_change_a_script_must_be_made_again() {
         "CREATE OR REPLACE VIEW names AS SELECT id, name || '' AS name FROM customers WHERE id > 0",
         "CREATE VIEW more AS SELECT id FROM customers",
         "GRANT SELECT ON names TO reader",
+        "COMMENT ON TYPE names IS 'an obstacle'",
         "DROP VIEW names",
         "CREATE TABLE items (customer integer REFERENCES customers)",
         "CREATE TABLE child () INHERITS (customers)",

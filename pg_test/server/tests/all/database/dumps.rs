@@ -262,8 +262,12 @@ fn either_row_of_a_dump_closes_and_the_other_fails() {
         let [first, second] =
             tables.map(|table| format!("INSERT INTO snowflake_internal.{table} VALUES ('{OTHER}')"));
         let (mut session, mut other) = (server.connect(), server.connect());
-        // The second waits for the first.
-        run(&mut session, &format!("BEGIN; {first}"));
+        // Two sessions have the lock of an INSERT, and neither waits for that of the other.
+        let lock = "BEGIN; LOCK TABLE snowflake_internal.snowflake_config IN ROW EXCLUSIVE MODE";
+        run(&mut session, &format!("SET lock_timeout = '20s'; {lock}"));
+        run(&mut other, lock);
+        run(&mut session, &first);
+        // The second waits for the record of the first.
         let waiting = std::thread::spawn({
             let second = second.clone();
             move || other.batch_execute(&second).map_err(|e| Failure::from(&e))

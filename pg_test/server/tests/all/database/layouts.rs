@@ -3,7 +3,7 @@
 
 use super::dumps::{DEFAULT, EARLIER, EPOCH, OTHER};
 use postgres::{Client, NoTls};
-use snowflake_server_tests::sql::{Failure, column, fails, next, one, run, status};
+use snowflake_server_tests::sql::{Failure, column, fails, next, one, run, status, wait_for_lock};
 use snowflake_server_tests::{Database, Server, Stop, has_contrib, pg_version};
 const DIFFERS: &str = "the snowflake layout of this database differs from this server's";
 
@@ -229,6 +229,36 @@ fn sessions_that_looked_before_a_restore_refuse_after_it() {
         for call in [READ_ONE, MAKE] {
             assert_closed(session, call);
         }
+    }
+}
+
+/// The record is found by the names of its function and its schema.
+#[test]
+fn a_session_refuses_once_a_name_of_the_record_changes() {
+    let database = database();
+    let (mut session, mut other) = (database.connect(), database.connect());
+    let schema = "ALTER SCHEMA snowflake_internal RENAME TO hidden";
+    let function = "ALTER FUNCTION snowflake_internal.snowflake_own_layouts() RENAME TO hidden";
+    let back = [
+        "ALTER SCHEMA hidden RENAME TO snowflake_internal",
+        "ALTER FUNCTION snowflake_internal.hidden() RENAME TO snowflake_own_layouts",
+    ];
+    for (change, back) in [schema, function].into_iter().zip(back) {
+        run(&mut session, &format!("{READ_ONE}; {MAKE}"));
+        run(&mut other, change);
+        for call in [READ_ONE, MAKE] {
+            let failure = fails(&mut session, "55000", call);
+            assert_eq!(failure.message, "this database has recorded no snowflake layout", "{change}");
+        }
+        run(&mut other, back);
+    }
+    // A look while there is no record does not detach the session from it.
+    run(&mut session, &format!("{READ_ONE}; {MAKE}"));
+    run(&mut other, schema);
+    run(&mut session, "SELECT state FROM snowflake_status");
+    run(&mut other, &format!("{}; {RESTORE}", back[0]));
+    for call in [READ_ONE, MAKE] {
+        assert_closed(&mut session, call);
     }
 }
 
@@ -633,4 +663,18 @@ fn a_layout_changes_only_to_higher_ids_or_on_request() {
     // Back, to higher IDs.
     restart_with(&mut server, Some(EARLIER));
     run(&mut server.connect(), &format!("SELECT snowflake_change_layout(); {MAKE}"));
+}
+
+#[test]
+fn a_change_of_the_layout_waits_for_a_restore() {
+    let database = database();
+    let (mut session, mut other) = (database.connect(), database.connect());
+    run(&mut session, &format!("BEGIN; {RESTORE}"));
+    let waiting =
+        std::thread::spawn(move || fails(&mut other, "55000", "SELECT snowflake_change_layout()").detail);
+    wait_for_lock(&mut database.connect());
+    run(&mut session, "COMMIT");
+    let detail = waiting.join().expect("a refusal");
+    assert!(detail.starts_with(&format!("The database has {OTHER}; ")), "{detail}");
+    assert_closed(&mut session, MAKE);
 }

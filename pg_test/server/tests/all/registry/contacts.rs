@@ -6,7 +6,7 @@ use super::nodes::{
 };
 use postgres::Client;
 use snowflake_server_tests::sql::{Failure, assert_shows, column, fails, one, run, wait_for_lock};
-use snowflake_server_tests::{Server, alone, secs};
+use snowflake_server_tests::{Server, alone, pg_version, secs};
 use std::sync::Barrier;
 use std::thread;
 
@@ -378,6 +378,9 @@ fn a_node_that_does_not_fit_is_refused_with_both_sides_named() {
 fn whatever_a_node_sends_hurts_no_other() {
     let server = registry("");
     let mut session = server.connect_as("node");
+    if pg_version() < 19 {
+        run(&mut session, "SET standard_conforming_strings = off; SET escape_string_warning = off");
+    }
     let mut victim = Node::new("victim");
     let lease = victim.granted(&mut session);
     let good = victim.clone();
