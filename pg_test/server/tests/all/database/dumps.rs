@@ -164,15 +164,15 @@ fn faults(server: &Server, folder: &Path, restores: &[Restore], own: &str) -> Ve
         let count = if has_rows { one::<i64>(&mut session, "SELECT count(*) FROM orders") } else { -1 };
         let is_open = exists && is_open(&mut session);
         let is_silent = said.is_empty();
+        let names_reason = said.contains("the dump's snowflake layout differs from this database's")
+            || *rows == ANY && said.contains("the snowflake layout of this database differs");
         if found != *codes
             || ![count, ANY].contains(rows)
             || now != *record
             || is_open != (record == &own)
             // Under the same layout nothing is printed, and under another one the reason is.
             || is_silent != (record == &own && *rows >= 0)
-            || !is_silent
-                && !said.contains("the dump's snowflake layout differs from this database's")
-                && !(*rows == ANY && said.contains("the snowflake layout of this database differs"))
+            || !(is_silent || names_reason)
         {
             faults.push(format!(
                 "{commands}: {found:?}, {count} rows, record {now:?}, open: {is_open}\n{said}"

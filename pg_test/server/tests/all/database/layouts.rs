@@ -384,7 +384,8 @@ fn an_open_query_outlives_drop_extension_without_a_crash() {
     let gone = "this database has recorded no snowflake layout";
     let planted = "the snowflake layout of this database differs from this server's";
     // What happens between two fetches, and how a fetch may fail; in a schema, and back.
-    let changes: [(&[(&str, &str)], &[&str]); 4] = [
+    type Change<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str]);
+    let changes: [Change<'_>; 4] = [
         (&[("postgres", "DROP EXTENSION snowflake_id")], &[gone, "cache lookup failed", "type with OID"]),
         (
             &[("postgres", "DROP EXTENSION snowflake_id"), ("guest", PLANTED)],

@@ -52,7 +52,7 @@ fn each_reason_for_a_closed_gate_is_logged_once() {
     let state = fs::read(state_file(&server)).expect("the state");
     let mut later = state.clone();
     write_later_version(&mut later);
-    fs::set_permissions(state_file(&server), Permissions::from_mode(0)).expect("its mode");
+    fs::set_permissions(state_file(&server), Permissions::from_mode(0o000)).expect("its mode");
     server.start();
     let lines = [
         "snowflake_id: cannot generate IDs: could not access file \"snowflake_id/state\": Permission denied",
