@@ -12,11 +12,11 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_obstacles(keys snowflake_in
     ), readers AS MATERIALIZED (
         SELECT r.class, r.id FROM snowflake_internal.snowflake_convert_readers(keys) r
     ), partitions (parent, child, takes_new) AS MATERIALIZED (
-        -- Whether a new ID can belong to a partition. One that has other columns in its key, or an expression, may take it.
-        SELECT i.inhparent, i.inhrelid, bool_and(NOT f.is_partition OR p.partstrat = 'h' OR p.partnatts > 1 OR p.partattrs[0] = 0
+        -- Whether a new ID can belong to a partition. One whose key begins with another column or an expression may take it.
+        SELECT i.inhparent, i.inhrelid, bool_and(NOT f.is_partition OR p.partstrat = 'h' OR p.partattrs[0] <> f.attnum
             OR b.bound = 'DEFAULT' OR p.partstrat = 'r'
-                AND coalesce(substring(b.bound FROM '^FOR VALUES FROM \(''?(-?\d+)''?\)')::numeric <= n.id, true)
-                AND coalesce(substring(b.bound FROM 'TO \(''?(-?\d+)''?\)$')::numeric > n.id, true))
+                AND coalesce(substring(b.bound FROM '^FOR VALUES FROM \(''?(-?\d+)''?[,)]')::numeric <= n.id, true)
+                AND coalesce(substring(b.bound FROM ' TO \(''?(-?\d+)''?[,)]')::numeric > n.id, true))
         FROM family f
         JOIN pg_partitioned_table p ON p.partrelid = f.relid
         JOIN pg_inherits i ON i.inhparent = f.relid

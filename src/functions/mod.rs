@@ -61,7 +61,11 @@ use hot_reader;
 // If there is a schema of this name, it may be another role's, and this fails.
 extension_sql!("CREATE SCHEMA snowflake_internal;", name = "internal", bootstrap);
 // In a chain: pgrx orders independent parts at random, and each build of a package must be the same.
-extension_sql_file!("../../sql/layout.sql", name = "layout", requires = [server_layout, snowflake_lowest_id]);
+extension_sql_file!(
+    "../../sql/layout.sql",
+    name = "layout",
+    requires = ["reading", server_layout, snowflake_lowest_id]
+);
 extension_sql_file!(
     "../../sql/replication.sql",
     name = "replication",

@@ -37,11 +37,14 @@ CREATE TYPE snowflake_parts AS (
 COMMENT ON TYPE snowflake_parts IS 'the fields of an ID';
 COMMENT ON COLUMN snowflake_parts.created_at IS 'start of the ID''s tick; up to max_ahead (2 s) late, as after each start';
 "#,
-    name = "snowflake_parts"
+    name = "snowflake_parts",
+    // See the chain in `functions/mod.rs`.
+    requires = ["row_types"]
 );
 // Only what the bodies call.
 extension_sql_file! {
     "../../sql/reading.sql",
+    name = "reading",
     requires = [
         "snowflake_parts", snowflake_timestamp, snowflake_datacenter, snowflake_worker, snowflake_sequence,
         snowflake_between_from, snowflake_between_until, snowflake_layouts_rows
