@@ -37,8 +37,8 @@ impl Platform for PgPlatform {
         waiting::nap(Duration::from_micros(micros.max(0) as u64), Awaited::State);
     }
 
-    fn disk(&self) -> Option<&dyn Disk> {
-        Some(&StateFile)
+    fn disk(&self) -> &dyn Disk {
+        &StateFile
     }
 
     fn report(&self, event: Event) {

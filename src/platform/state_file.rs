@@ -41,8 +41,8 @@ impl Disk for StateFile {
         file.sync_all().map_err(os)
     }
 
-    fn host_lock(&self) -> Option<&dyn HostLock> {
-        Some(&ShmLock)
+    fn host_lock(&self) -> &dyn HostLock {
+        &ShmLock
     }
 
     fn sync_name(&self) -> Result<(), Errno> {

@@ -29,10 +29,8 @@ pub trait Platform {
     fn random(&self) -> Uuid {
         Uuid::new_v4()
     }
-    /// Where marks are kept. Without a disk, no mark outlives the memory.
-    fn disk(&self) -> Option<&dyn Disk> {
-        None
-    }
+    /// Where marks are kept.
+    fn disk(&self) -> &dyn Disk;
 }
 
 /// An event that a [`Platform`] reports.
@@ -134,11 +132,8 @@ pub trait Disk {
     fn create(&self) -> Result<FileIdentity, Errno>;
     /// Writes these bytes into both slots of the created file, replaces the file by it, and makes that durable.
     fn install(&self, bytes: &[u8]) -> Result<(), Errno>;
-    /// The host's lock on workers. Without one, no start is refused for a server beside it, and no lease goes on over a
-    /// restart.
-    fn host_lock(&self) -> Option<&dyn HostLock> {
-        None
-    }
+    /// The host's lock on workers.
+    fn host_lock(&self) -> &dyn HostLock;
 }
 
 /// The lock that a host keeps on each worker of a cluster, outside every data directory. A server that may generate IDs
@@ -161,6 +156,6 @@ pub enum Locked {
         /// It belongs to this data directory: a process of the run before.
         is_own_directory: bool,
     },
-    /// The host has no such lock.
+    /// The host has no such lock: no start is refused for a server beside it, and no lease goes on over a restart.
     Unavailable,
 }

@@ -80,10 +80,9 @@ impl StateWriter {
         platform: &impl Platform,
         write: impl FnOnce(&mut PendingRecord, &dyn Disk) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        let Some(disk) = platform.disk() else { return Ok(()) };
         let begun_us = platform.boot_us();
         self.pending.generation += 1;
-        let written = write(&mut self.pending, disk);
+        let written = write(&mut self.pending, platform.disk());
         let ended_us = platform.boot_us();
         self.write_us = ended_us - begun_us;
         self.failure = written.err().map(|errno| (errno, ended_us));

@@ -7,14 +7,18 @@
 //! Most models explore every schedule. Those with several replays and three threads are limited to a few preemptions,
 //! because without a bound they take minutes to hours. `LOOM_MAX_PREEMPTIONS` sets another bound.
 
+#[path = "core/simulation/no_disk.rs"]
+mod no_disk;
+
 use std::sync::{Mutex, OnceLock};
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use loom::thread;
+use no_disk::NoDisk;
 use snowflake_core::lock_api::{GuardSend, RawMutex};
 use snowflake_core::{
-    Answer, Config, Effect, Event, Generator, Horizon, Layout, Lease, Limits, Memory, Platform,
+    Answer, Config, Disk, Effect, Event, Generator, Horizon, Layout, Lease, Limits, Memory, NotOpen, Platform,
 };
 use snowflake_core::{Policy, Refusal, Slot, Slots, Start, Tick, WorkerSource, Workers};
 use uuid::Uuid;
@@ -50,8 +54,11 @@ unsafe impl RawMutex for SpinLock {
     }
 }
 
-/// Tick 0 begins at 0, and a tick has this many microseconds.
+/// A tick has this many microseconds.
 const MS: i64 = 1_000;
+/// Tick 0 of the models, in ticks of the layout: the server was started for the first time 2 s before, with marks a
+/// second above that.
+const BEGIN: i64 = 2_000;
 
 /// A shared clock whose steps interleave with the calls. Waiting moves it on.
 struct Clock {
@@ -84,6 +91,10 @@ impl Platform for Eye {
     }
 
     fn report(&self, _event: Event) {}
+
+    fn disk(&self) -> &dyn Disk {
+        &NoDisk
+    }
 }
 
 /// A memory and its clock.
@@ -96,39 +107,49 @@ struct World {
 impl World {
     /// 2 lanes, a ring of `ring` ticks with 2^`sequence` IDs each, and the clock at tick `start`.
     fn new(sequence: u32, ring: usize, start: i64, limits: Limits) -> Arc<Self> {
-        let world = Self::closed(sequence, ring, start, limits, WorkerSource::Configured);
+        let world = Self::closed(sequence, ring, limits, WorkerSource::Configured);
         world.open();
+        world.step_to(start);
+        // The first reservation, which is no part of any model.
+        world.with(|generator| generator.run_keeper()).unwrap();
         world
     }
 
     /// The same in a fleet, under this lease.
     fn leased(ring: usize, start: i64, limits: Limits, lease: Lease) -> Arc<Self> {
-        let world = Self::closed(2, ring, start, limits, WorkerSource::Registry);
+        let world = Self::closed(2, ring, limits, WorkerSource::Registry);
         world.with(|generator| generator.load_node(&Start::of_timeline(1)).unwrap());
+        world.step_to(start);
         world.move_to(lease);
         world
     }
 
     fn open(&self) {
-        self.with(|generator| generator.open(&Start::of_timeline(1)).unwrap());
+        self.with(|generator| {
+            while let Err(why) = generator.open(&Start::of_timeline(1)) {
+                let NotOpen::Settling(micros) = why else { panic!("{why:?}") };
+                generator.platform().wait(micros);
+            }
+        });
     }
 
     /// The registry grants another lease, and the gate opens on it.
     fn move_to(&self, lease: Lease) {
         self.with(|generator| {
             let contact = generator.contact().unwrap().unwrap();
+            let lease = Lease { floor: BEGIN + lease.floor, until: BEGIN + lease.until, ..lease };
             let answer = Answer::Granted { registry: Uuid::nil(), lease };
             assert_eq!(generator.answered(&contact, answer), Ok(Effect::Leased));
         });
         self.open();
     }
 
-    fn closed(sequence: u32, ring: usize, start: i64, limits: Limits, source: WorkerSource) -> Arc<Self> {
+    fn closed(sequence: u32, ring: usize, limits: Limits, source: WorkerSource) -> Arc<Self> {
         let bits = format!("20/2/{sequence}").parse().unwrap();
         let layout = Layout::new(bits, Tick::Millisecond, 0).unwrap();
         let workers = Workers::new(&layout, 0, 1).unwrap();
         let config = Config { layout, workers, source, ring_ticks: ring, limits, ..Config::default() };
-        let clock = Arc::new(Clock { wall: AtomicI64::new(start * MS) });
+        let clock = Arc::new(Clock { wall: AtomicI64::new(0) });
         Arc::new(Self { config, memory: Memory::new(&config), clock })
     }
 
@@ -139,7 +160,7 @@ impl World {
     }
 
     fn step_to(&self, tick: i64) {
-        self.clock.wall.store(tick * MS, Ordering::Release);
+        self.clock.wall.store((BEGIN + tick) * MS, Ordering::Release);
     }
 
     /// One call by a caller of its own; checks guarantee 4.
@@ -147,7 +168,7 @@ impl World {
         self.with(|generator| {
             let id = generator.next_id()?;
             let told = *generator.platform().told.lock().unwrap();
-            let begins = self.tick(id) * MS;
+            let begins = (BEGIN + self.tick(id)) * MS;
             assert!(begins <= told + generator.limits().max_ahead_us, "guarantee 4: {begins} at {told}");
             Ok(id)
         })
@@ -158,7 +179,7 @@ impl World {
     }
 
     fn tick(&self, id: i64) -> i64 {
-        self.config.layout.unpack(id).unwrap().tick
+        self.config.layout.unpack(id).unwrap().tick - BEGIN
     }
 
     fn worker(&self, id: i64) -> i64 {
@@ -353,7 +374,7 @@ fn a_replay_beside_an_adopt() {
         let first = world.id();
         world.step_to(4);
         let theirs = |world: &World| {
-            world.with(|generator| generator.adopt(&Start::of_timeline(1), 5 * MS)).unwrap();
+            world.with(|generator| generator.adopt(&Start::of_timeline(1), (BEGIN + 5) * MS)).unwrap();
             let refused = world.call();
             assert!(refused.is_err(), "an ID of tick {} below the floor", world.tick(refused.unwrap()));
             world.step_to(6);

@@ -56,7 +56,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
             lane.raise_floor(floor);
         }
         self.break_order(cold, self.lanes[self.active()].current_tick(), || ());
-        if cold.gate == Gate::Open && self.platform.disk().is_some() {
+        if cold.gate == Gate::Open {
             for lane in 0..self.lanes.len() {
                 self.publish(cold, lane, cold.writer.pending.marks[lane]);
             }

@@ -100,9 +100,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     fn lose(&self, cold: &mut ColdState, pending: PendingRecord) {
         self.leave(cold);
         cold.writer.pending = pending;
-        if let Some(disk) = self.platform.disk() {
-            self.lock_workers(disk, pending.system_identifier, &[]);
-        }
+        self.lock_workers(pending.system_identifier, &[]);
         let _ = cold.writer.write_at_once(&self.platform);
     }
 
@@ -127,12 +125,10 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         let mut pending = pending.for_origins(origins);
         pending.active = first;
         pending.raise_lanes(lease.floor);
-        if let Some(disk) = self.platform.disk() {
-            // A server whose lease of these workers is over may still have the lock. The registry keeps the two apart;
-            // this one has no token then.
-            let locked = self.lock_workers(disk, pending.system_identifier, &origins);
-            pending.token = self.sign_workers(disk, &origins, locked);
-        }
+        // A server whose lease of these workers is over may still have the lock. The registry keeps the two apart; this
+        // one has no token then.
+        let locked = self.lock_workers(pending.system_identifier, &origins);
+        pending.token = self.sign_workers(&origins, locked);
         let home = cold.home.replace(lease.home);
         if let Err(errno) = self.write_or_revert(cold, pending) {
             cold.home = home;

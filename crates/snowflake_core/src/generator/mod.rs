@@ -150,9 +150,6 @@ impl<'m, P: Platform, R: RawMutex> Generator<'m, P, R> {
     pub fn set_limits(&self, limits: Limits) {
         let ring_ticks = self.lanes[0].ring_ticks() as usize;
         self.control.live.set_limits(limits.clamped_to(ring_ticks, &self.layout));
-        if self.platform.disk().is_none() {
-            self.control.live.set_max_ahead(self.asked_limits().max_ahead_us);
-        }
     }
 
     /// The limits of the settings.
@@ -219,11 +216,6 @@ impl<'m, P: Platform, R: RawMutex> Generator<'m, P, R> {
     /// How far the wall clock is behind the lane's current tick, in microseconds; negative if it is ahead of it.
     fn behind_us(&self, lane: usize) -> i64 {
         self.lanes[lane].current_tick() * self.layout.tick().micros() - self.now_us()
-    }
-
-    /// The lane's mark: no ID of the lane has a later tick, except, without a disk, those of calls under way.
-    fn mark(&self, cold: &ColdState, lane: usize) -> i64 {
-        cold.writer.pending.marks[lane].max(self.lanes[lane].highest_tick())
     }
 
     /// Counts a step of the wall clock. Reports a large step forward: if it was wrong, correcting it will be

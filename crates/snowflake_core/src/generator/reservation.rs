@@ -79,9 +79,6 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
 
     /// Extends the reservation of `lane` to `wanted` or beyond: first on disk, then in memory (guarantee 2).
     pub(super) fn reserve(&self, cold: &mut ColdState, lane: usize, wanted: i64) -> Result<(), Refusal> {
-        if self.platform.disk().is_none() {
-            return Ok(());
-        }
         if wanted > self.control.live.until() {
             return Err(Refusal::LeaseEnded);
         }
@@ -115,7 +112,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     /// process can generate an ID any more. Does nothing if the gate was never open.
     pub fn write_exact_marks(&self) -> Result<(), Errno> {
         let Some(mut cold) = self.control.cold.try_lock() else { return Ok(()) };
-        if cold.gate != Gate::Open || self.platform.disk().is_none() {
+        if cold.gate != Gate::Open {
             return Ok(());
         }
         for (lane, mark) in self.lanes.iter().zip(&mut cold.writer.pending.marks) {

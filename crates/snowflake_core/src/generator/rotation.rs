@@ -37,7 +37,6 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         let to = self.next_lane(cold, from, n)?;
         // A call that is still under way on the old lane claims in that lane's own ring, at or below that lane's own
         // reservation, so its IDs are unique and durable.
-        cold.writer.raise_mark(from, self.mark(cold, from));
         let first = self.first_free(cold, to, from, now_us, n);
         self.lanes[to].raise_floor(self.floor_on_entering(cold, now_us));
         cold.writer.pending.active = to;

@@ -47,7 +47,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     /// Takes the workers' locks again after their file in /dev/shm was deleted. Returns whether it could.
     pub fn lock_again(&self) -> bool {
         self.locked(|cold| {
-            let Some(lock) = self.platform.disk().and_then(Disk::host_lock) else { return false };
+            let lock = self.platform.disk().host_lock();
             let pending = &cold.writer.pending;
             let origins = self.origins(cold);
             matches!(cold.gate, Gate::Open | Gate::Settling)
@@ -76,8 +76,8 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     ) -> Result<[Option<Event>; 2], NotOpen> {
         self.try_start(cold, start, adopted_us).map_err(|(why, retry_at_us)| {
             // A gate that stays closed, as a copy's, must not keep another server from opening its own.
-            if let Some(disk) = self.platform.disk().filter(|_| why != NotOpen::Closed(ClosedReason::Taken)) {
-                self.lock_workers(disk, start.system_identifier, &[]);
+            if why != NotOpen::Closed(ClosedReason::Taken) {
+                self.lock_workers(start.system_identifier, &[]);
             }
             // With a registry, the next start takes the home worker from the record.
             cold.home = cold.home.filter(|_| self.source == WorkerSource::Configured);
@@ -101,15 +101,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
             let refused = |refusal| (NotOpen::Clock(refusal), self.platform.boot_us());
             self.check_range(now_us).map_err(refused)
         };
-        let Some(disk) = self.platform.disk() else {
-            in_range(self.platform.wall_us())?;
-            let membership = (self.source == WorkerSource::Registry).then(|| self.new_node());
-            let pending = &mut cold.writer.pending;
-            (pending.timeline, pending.membership, pending.active) = (start.timeline, membership, first_lane);
-            let decision = Decision { pending: *pending, above: -1, needs_new_file: false };
-            self.begin_run(cold, decision, i64::MIN);
-            return Ok([membership.is_none().then(|| self.opened(cold, false)), None]);
-        };
+        let disk = self.platform.disk();
         let load = || -> Result<Option<Loaded>, (NotOpen, i64)> {
             disk.load().map_err(|errno| later(ClosedReason::Os(errno)))
         };
@@ -123,7 +115,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
             WorkerSource::Configured => self.origins(cold),
             WorkerSource::Registry => self.leased_origins(find(&load()?)?.as_ref()),
         };
-        let mut locked = self.lock_workers(disk, start.system_identifier, &origins);
+        let mut locked = self.lock_workers(start.system_identifier, &origins);
         if let Locked::Taken { is_own_directory } = locked
             && (is_own_directory || self.source == WorkerSource::Configured)
         {
@@ -150,7 +142,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         if membership.is_some_and(|membership| membership.lease.is_none()) {
             // A copy must not keep its original from going on with the lease.
             origins = Origins::NONE;
-            locked = self.lock_workers(disk, start.system_identifier, &origins);
+            locked = self.lock_workers(start.system_identifier, &origins);
         }
         let now_us = self.platform.wall_us();
         in_range(now_us)?;
@@ -168,7 +160,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         let mut decision = evidence.decide().map_err(later)?;
         decision.needs_new_file = decision.needs_new_file
             || loaded.is_some_and(|loaded| !make_durable(disk, &decision.pending, &loaded));
-        decision.pending.token = self.sign_workers(disk, &origins, locked);
+        decision.pending.token = self.sign_workers(&origins, locked);
         let is_first = evidence.found.is_none();
 
         cold.home = match membership {
@@ -208,9 +200,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
             lane.raise_floor(mark);
         }
         self.lanes[active].raise_floor(above);
-        if self.platform.disk().is_some() {
-            self.control.live.set_max_ahead(pending.max_ahead_us);
-        }
+        self.control.live.set_max_ahead(pending.max_ahead_us);
         self.break_order(cold, self.lanes[active].current_tick(), || self.control.live.activate(active));
         self.set_until(cold);
         cold.gate = Gate::Settling;
@@ -218,20 +208,17 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
 
     // ---- rules 5 and 7 ----
 
-    pub(super) fn lock_workers(&self, disk: &dyn Disk, system_identifier: u64, origins: &[i64]) -> Locked {
-        disk.host_lock().map_or(Locked::Unavailable, |lock| lock.lock(system_identifier, origins))
+    pub(super) fn lock_workers(&self, system_identifier: u64, origins: &[i64]) -> Locked {
+        self.platform.disk().host_lock().lock(system_identifier, origins)
     }
 
     /// Draws a token and writes it where the workers are locked; `None` if that cannot be.
-    pub(super) fn sign_workers(
-        &self,
-        disk: &dyn Disk,
-        origins: &[i64],
-        locked: Locked,
-    ) -> Option<uuid::Uuid> {
-        let lock = disk.host_lock().filter(|_| matches!(locked, Locked::Own(_)) && !origins.is_empty())?;
+    pub(super) fn sign_workers(&self, origins: &[i64], locked: Locked) -> Option<uuid::Uuid> {
+        if origins.is_empty() || !matches!(locked, Locked::Own(_)) {
+            return None;
+        }
         let token = self.platform.random();
-        lock.sign(origins, token).then_some(token)
+        self.platform.disk().host_lock().sign(origins, token).then_some(token)
     }
 
     /// The workers of the lease in a record; none if the record has none.
@@ -279,10 +266,9 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         if self.source == WorkerSource::Registry && cold.writer.pending.lease().is_none() {
             return Err(NotOpen::NoLease);
         }
-        let is_durable = self.platform.disk().is_some();
         let missing_us = self.behind_us(self.active()) - self.control.live.max_ahead_us();
         let longest_us = LONGEST_WAIT_US + self.layout.tick().micros();
-        if is_durable && (1..=longest_us).contains(&missing_us) {
+        if (1..=longest_us).contains(&missing_us) {
             return Err(NotOpen::Settling(missing_us));
         }
         // Marks that were raised meanwhile may be in memory only, if their write failed (guarantee 2).
@@ -294,8 +280,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         // `start` may have run in recovery, on the earlier timeline.
         cold.writer.pending.timeline = start.timeline;
         for lane in 0..self.lanes.len() {
-            let mark = cold.writer.pending.marks[lane];
-            self.publish(cold, lane, if is_durable { mark } else { self.layout.max_tick() });
+            self.publish(cold, lane, cold.writer.pending.marks[lane]);
         }
         Ok((self.source == WorkerSource::Registry).then(|| self.opened(cold, false)))
     }

@@ -61,7 +61,6 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         let index = self.active();
         let lane = &self.lanes[index];
         let cold = self.cold_copy();
-        let reserved = lane.reserved().filter(|_| self.platform.disk().is_some());
         let now_us = self.now_us();
         let last_tick = lane.last_tick();
         let ahead = |tick: i64| (tick * self.layout.tick().micros() - now_us).max(0);
@@ -86,7 +85,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
             rotations: counts.rotations,
             refusals: counts.refusals,
             since_us: counts.since_us,
-            reserved_until_us: reserved.map(|tick| self.layout.starts_at(tick + 1)),
+            reserved_until_us: lane.reserved().map(|tick| self.layout.starts_at(tick + 1)),
             write_error: cold.writer.failure(),
         }
     }
@@ -137,7 +136,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         let workers = self.workers(&cold);
         let now_us = self.now_us();
         let status = |lane| {
-            let mark = self.mark(&cold, lane);
+            let mark = cold.writer.pending.marks[lane];
             let first = self.first_free(&cold, lane, active, now_us, 1);
             LaneStatus {
                 lane,

@@ -1,12 +1,12 @@
 //! The horizon without concurrency: what it passes and what holds it, what counts as a break, and what `since` covers.
 //! `loom.rs` has the rest.
 
-use crate::common::{Gen, config, generators, limits};
+use crate::common::{Gen, config, generators, limits, open_gate};
 use crate::simulation::fixtures::plain;
 use crate::simulation::registry::{Member, Registry, member};
 use crate::simulation::server::Server;
 use crate::simulation::world::Machine;
-use snowflake_core::{Config, Horizon, Policy, Refusal, Slot, Slots, Start};
+use snowflake_core::{Config, Horizon, Policy, Refusal, Slot, Slots};
 
 const MINUTE: i64 = 60_000_000;
 const HOUR: i64 = 60 * MINUTE;
@@ -27,7 +27,7 @@ fn of(machine: &Machine) -> Horizon {
 
 fn opened(config: &Config, world: &'static Machine) -> Gen {
     let [generator] = generators(config, world);
-    generator.open(&Start::of_timeline(1)).unwrap();
+    open_gate(config, &generator, 1);
     generator
 }
 

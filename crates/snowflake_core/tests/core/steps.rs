@@ -1,8 +1,8 @@
 //! The cost of a step of the clock, and the steps that are reported.
 
-use crate::common::{Gen, When, config, generators, limits};
+use crate::common::{Gen, When, config, generators, limits, open_gate};
 use crate::simulation::world::{Machine, is_locked};
-use snowflake_core::{Config, Event, Policy, Refusal, Start};
+use snowflake_core::{Config, Event, Policy, Refusal};
 
 const MS: i64 = 1_000;
 const SECOND: i64 = 1_000 * MS;
@@ -24,7 +24,7 @@ fn a_rotation_in_the_middle_of_a_replay_behind_the_ring_costs_one_lane() {
             let world = Machine::starting_at(DAY);
             let [ours, theirs] = generators(&config, world);
             let theirs: &'static Gen = Box::leak(Box::new(theirs));
-            ours.open(&Start::of_timeline(1)).unwrap();
+            open_gate(&config, &ours, 1);
             for _ in 0..40 {
                 ours.next_id().unwrap();
                 world.pass(MS);
@@ -61,7 +61,7 @@ fn a_step_forward_is_told_of_from_a_minute_on() {
         let config = config("41/10/12", 3, 64, limits(Policy::Hold, 10 * MS, 0));
         let world = Machine::starting_at(DAY);
         let [ours] = generators(&config, world);
-        ours.open(&Start::of_timeline(1)).unwrap();
+        open_gate(&config, &ours, 1);
         ours.next_id().unwrap();
         world.step(step);
         ours.next_id().unwrap();
@@ -86,7 +86,7 @@ fn a_rotation_tells_how_far_the_clock_is_behind_where_ids_do_not_run_so_far_ahea
         let config = config("41/10/12", 3, 64, limits(Policy::Hold, max_ahead, 0));
         let world = Machine::starting_at(DAY);
         let [ours] = generators(&config, world);
-        ours.open(&Start::of_timeline(1)).unwrap();
+        open_gate(&config, &ours, 1);
         ours.next_id().unwrap();
         world.step(-step);
         ours.rotate_now().unwrap();
@@ -101,7 +101,7 @@ fn a_rotation_at_the_end_of_the_time_field_is_refused_by_what_is_left_of_it() {
     let config = config("5/0/1", 0, 64, limits(Policy::Hold, 0, 0));
     let world = Machine::starting_at(31 * MS);
     let [ours] = generators(&config, world);
-    ours.open(&Start::of_timeline(1)).unwrap();
+    open_gate(&config, &ours, 1);
     ours.next_id().unwrap();
     let refused = ours.rotate_now();
     assert!(matches!(refused, Err(Refusal::NoLane(_))), "{refused:?} with an ID left");

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::common::{SharedClock, limits};
+use crate::common::{SharedClock, limits, settle};
+use crate::simulation::no_disk::NoDisk;
 use crate::simulation::world::Lock;
 use snowflake_core::{
-    Config, Event, Generator, Layout, Limits, Memory, Platform, Policy, Start, Tick, Workers,
+    Config, Disk, Event, Generator, Layout, Limits, Memory, Platform, Policy, Start, Tick, Workers,
 };
 
 /// The system's clocks, and a thread's sleep.
@@ -33,6 +34,10 @@ impl Platform for SystemPlatform {
     }
 
     fn report(&self, _event: Event) {}
+
+    fn disk(&self) -> &dyn Disk {
+        &NoDisk
+    }
 }
 
 fn config(bits: &str, backups: usize, ring_ticks: usize, limits: Limits) -> Config {
@@ -53,7 +58,8 @@ struct Call {
 fn hammer<P: Platform + Sync + Copy>(config: &Config, platform: P, threads: usize, calls: usize) -> Outcome {
     let memory = Memory::<Lock>::new(config);
     let generators: Vec<_> = (0..threads).map(|_| Generator::new(config, memory.view(), platform)).collect();
-    generators[0].open(&Start::of_timeline(1)).unwrap();
+    settle(&generators[0], &Start::of_timeline(1));
+    let began_us = platform.wall_us();
     let (moment, barrier) = (AtomicU64::new(0), Barrier::new(threads));
     let threads = std::thread::scope(|scope| {
         let (moment, barrier) = (&moment, &barrier);
@@ -73,10 +79,11 @@ fn hammer<P: Platform + Sync + Copy>(config: &Config, platform: P, threads: usiz
         calls.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     let issued = generators[0].lane_statuses().iter().map(|lane| (lane.worker, lane.issued)).collect();
-    Outcome { threads, issued, rotations: generators[0].status().rotations }
+    Outcome { began_us, threads, issued, rotations: generators[0].status().rotations }
 }
 
 struct Outcome {
+    began_us: i64,
     threads: Vec<Vec<Call>>,
     issued: HashMap<i64, u64>,
     rotations: u64,
@@ -154,9 +161,8 @@ fn a_tiny_ring_under_the_systems_clock() {
 fn nobody_exceeds_the_layout_by_more_than_max_ahead() {
     let limits = limits(Policy::Hold, 20_000, 10_000_000);
     let config = config("41/10/6", 0, 128, limits);
-    let began = SystemPlatform.wall_us();
     let outcome = hammer(&config, SystemPlatform, 4, 8_000);
-    let ticks = (SystemPlatform.wall_us() - began) / 1_000 + 20 + 2;
+    let ticks = (SystemPlatform.wall_us() - outcome.began_us) / 1_000 + 20 + 2;
     let most = ticks * config.layout.sequences();
     assert!(outcome.ids().len() as i64 <= most, "{} IDs in {ticks} ticks", outcome.ids().len());
 }
@@ -178,7 +184,7 @@ fn singles_beside(ranges: u64) -> u64 {
     let memory = Memory::<Lock>::new(&config);
     let generators: Vec<_> = (0..4).map(|_| Generator::new(&config, memory.view(), SystemPlatform)).collect();
     let [whole, single @ ..] = &generators[..] else { unreachable!() };
-    whole.open(&Start::of_timeline(1)).unwrap();
+    settle(whole, &Start::of_timeline(1));
     let (is_over, singles) = (AtomicBool::new(false), AtomicU64::new(0));
     let (of_singles, took) = std::thread::scope(|scope| {
         for generator in single {
@@ -262,7 +268,8 @@ fn a_hundred_threads_that_see_one_step_make_one_rotation() {
         let clock = &stepping();
         let memory = Memory::<Lock>::new(&config);
         let generators: Vec<_> = (0..100).map(|_| Generator::new(&config, memory.view(), clock)).collect();
-        generators[0].open(&Start::of_timeline(1)).unwrap();
+        settle(&generators[0], &Start::of_timeline(1));
+        clock.wait(3_600_000_000);
         generators[0].next_id().unwrap();
         clock.wall.fetch_sub(3_600_000_000, Ordering::SeqCst);
         let barrier = Barrier::new(generators.len());

@@ -1,10 +1,13 @@
-//! Machines without a disk, whose processes stay: what happens in the middle of a call, and who watches the clock. A
-//! clock for threads.
+//! Machines whose processes stay: what happens in the middle of a call, and who watches the clock. A clock for threads.
 
 use crate::simulation::disk::SimDisk;
+use crate::simulation::fixtures::Rewrite;
+use crate::simulation::no_disk::NoDisk;
 use crate::simulation::tape::Tape;
 use crate::simulation::world::{self, Lock, Machine, is_locked};
-use snowflake_core::{Config, Event, Generator, Limits, Memory, Platform, Policy, Tick};
+use snowflake_core::{
+    Config, Disk, Event, Generator, Limits, Memory, NotOpen, Platform, Policy, Start, Tick,
+};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -30,7 +33,7 @@ impl Machine {
         let disk = SimDisk::new(&Rc::new(Tape::given(Vec::new(), 0)));
         let machine = Self::new(Config::default(), &Rc::new(Cell::new(77_000_000)), disk);
         machine.set_wall(wall);
-        Box::leak(Box::new(Self { has_disk: false, ..machine }))
+        Box::leak(Box::new(machine))
     }
 
     /// Runs `hook` at the `nth` look at the wall clock from now; 1 is the next.
@@ -108,6 +111,18 @@ impl Platform for &SharedClock {
         let is_jump = matches!(event, Event::ForwardJump(_));
         self.jumps_forward.fetch_add(is_jump.into(), Ordering::Relaxed);
     }
+
+    fn disk(&self) -> &dyn Disk {
+        &NoDisk
+    }
+}
+
+/// Opens the gate, and waits for that.
+pub fn settle<P: Platform>(generator: &Generator<'_, P, Lock>, start: &Start) {
+    while let Err(why) = generator.open(start) {
+        let NotOpen::Settling(micros) = why else { panic!("{why:?}") };
+        generator.platform().wait(micros);
+    }
 }
 
 /// A process of such a machine.
@@ -117,6 +132,26 @@ pub type Gen = Generator<'static, &'static Machine, Lock>;
 pub fn generators<const N: usize>(config: &Config, machine: &'static Machine) -> [Gen; N] {
     let memory: &'static Memory<Lock> = Box::leak(Box::new(Memory::new(config)));
     std::array::from_fn(|_| Generator::new(config, memory.view(), machine))
+}
+
+/// Opens the gate of a server that has run since the epoch, on lanes that begin with tick 1, and reserves.
+pub fn open_gate(config: &Config, generator: &Gen, timeline: u32) {
+    let (machine, start) = (*generator.platform(), Start::of_timeline(timeline));
+    let age = machine.wall() - config.layout.starts_at(0);
+    machine.pass(-age);
+    let limits = Limits { max_ahead_us: 0, ..config.limits };
+    let memory = Memory::new(&Config { limits, ..*config });
+    let first: Generator<'_, _, Lock> = Generator::new(config, memory.view(), machine);
+    first.load_node(&start).unwrap();
+    machine.rewrite_both(|document| {
+        let marks = document["record"]["marks"].as_object_mut().unwrap();
+        marks.values_mut().for_each(|mark| *mark = config.layout.starts_at(1).into());
+    });
+    generator.set_limits(limits);
+    settle(generator, &start);
+    machine.pass(config.layout.starts_at(0) + age - machine.wall());
+    generator.set_limits(config.limits);
+    generator.run_keeper().unwrap();
 }
 
 /// Of the first home worker, with ticks of 1 ms.

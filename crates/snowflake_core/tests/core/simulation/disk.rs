@@ -486,8 +486,8 @@ impl SimDisk {
 }
 
 impl Disk for SimDisk {
-    fn host_lock(&self) -> Option<&dyn HostLock> {
-        Some(&self.host_lock)
+    fn host_lock(&self) -> &dyn HostLock {
+        &self.host_lock
     }
 
     fn load(&self) -> Result<Option<Loaded>, Errno> {

@@ -2,6 +2,7 @@
 
 pub mod disk;
 pub mod fixtures;
+pub mod no_disk;
 pub mod registry;
 pub mod server;
 pub mod tape;

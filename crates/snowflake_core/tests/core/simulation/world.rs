@@ -81,7 +81,6 @@ pub struct Machine {
     /// Wall clock minus boot clock.
     pub offset: Cell<i64>,
     pub disk: SimDisk,
-    pub has_disk: bool,
     pub config: RefCell<Config>,
     pub start: Cell<Start>,
     pub memory: RefCell<Option<Rc<Memory<Lock>>>>,
@@ -90,7 +89,7 @@ pub struct Machine {
     pub is_locked_by_another: Cell<bool>,
     /// The last two values that the wall clock returned, the latest first.
     pub last_reads: Cell<[i64; 2]>,
-    /// The values that the wall clock returned, in order; since the last generator was created, where there is a disk.
+    /// The values that the wall clock returned since `with` was called, in order.
     pub reads: RefCell<Vec<i64>>,
     /// The wall clock stands still while a call waits.
     pub stalled: Cell<bool>,
@@ -118,7 +117,6 @@ impl Machine {
             boot: boot.clone(),
             offset: Cell::new(NOON - 77_000_000),
             disk,
-            has_disk: true,
             config: RefCell::new(config),
             start: Cell::new(Start { system_identifier: SYSTEM, ..Start::of_timeline(1) }),
             memory: RefCell::default(),
@@ -260,8 +258,8 @@ impl Platform for &Machine {
         self.events.borrow_mut().push(event);
     }
 
-    fn disk(&self) -> Option<&dyn Disk> {
-        self.has_disk.then_some(&self.disk as &dyn Disk)
+    fn disk(&self) -> &dyn Disk {
+        &self.disk
     }
 }
 
