@@ -88,25 +88,6 @@ pub struct Config {
     pub limits: Limits,
 }
 
-impl Default for Config {
-    /// The default layout and limits; worker 0 with 3 backups.
-    fn default() -> Self {
-        let (layout, limits) = (Layout::default(), Limits::default());
-        let workers = Workers::new(&layout, 0, 3).expect("256 home workers");
-        let ring_ticks = Self::ring_ticks(&layout, &limits);
-        let source = WorkerSource::Configured;
-        Self {
-            layout,
-            datacenter: 0,
-            workers,
-            source,
-            sequence_start: SequenceStart::Zero,
-            ring_ticks,
-            limits,
-        }
-    }
-}
-
 impl Config {
     /// The home worker, unless the registry grants it.
     pub fn configured_home(&self) -> Option<i64> {

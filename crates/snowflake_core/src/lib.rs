@@ -91,7 +91,7 @@ pub use horizon::{Slot, Slots};
 pub use lane::LaneMemory;
 pub use layout::{Bits, Layout, LayoutError, Parts, Tick};
 pub use lease::{Answer, Contact, Effect, Lease};
-pub use memory::{Control, Memory, View};
+pub use memory::{Control, View};
 pub use parking_lot::lock_api;
 pub use platform::{Disk, Event, Platform};
 pub use refusal::{AdoptError, ClosedReason, Errno, NoLane, NotOpen, Refusal};

@@ -268,27 +268,3 @@ impl<R: RawMutex> Clone for View<'_, R> {
 }
 
 impl<R: RawMutex> Copy for View<'_, R> {}
-
-/// The memory of a generator on this process's heap.
-pub struct Memory<R: RawMutex> {
-    control: Control<R>,
-    lanes: Box<[LaneMemory]>,
-    slots: Box<[AtomicU64]>,
-}
-
-impl<R: RawMutex> Memory<R> {
-    /// Memory for a generator of this configuration.
-    pub fn new(config: &Config) -> Self {
-        let lanes = config.workers.lanes();
-        Self {
-            control: Control::new(R::INIT, config, 0),
-            lanes: (0..lanes).map(|_| LaneMemory::new()).collect(),
-            slots: (0..lanes * config.ring_ticks).map(|_| AtomicU64::new(0)).collect(),
-        }
-    }
-
-    /// The view that a [`Generator`](crate::Generator) works on.
-    pub fn view(&self) -> View<'_, R> {
-        View { control: &self.control, lanes: &self.lanes, slots: &self.slots }
-    }
-}

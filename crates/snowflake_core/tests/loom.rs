@@ -7,20 +7,20 @@
 //! Most models explore every schedule. Those with several replays and three threads are limited to a few preemptions,
 //! because without a bound they take minutes to hours. `LOOM_MAX_PREEMPTIONS` sets another bound.
 
-#[path = "core/simulation/no_disk.rs"]
-mod no_disk;
+#[path = "core/simulation/basics.rs"]
+mod basics;
 
 use std::sync::{Mutex, OnceLock};
 
+use basics::{Memory, NoDisk, default_config, start_on};
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use loom::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use loom::thread;
-use no_disk::NoDisk;
 use snowflake_core::lock_api::{GuardSend, RawMutex};
 use snowflake_core::{
-    Answer, Config, Disk, Effect, Event, Generator, Horizon, Layout, Lease, Limits, Memory, NotOpen, Platform,
+    Answer, Config, Disk, Effect, Event, Generator, Horizon, Layout, Lease, Limits, NotOpen, Platform,
 };
-use snowflake_core::{Policy, Refusal, Slot, Slots, Start, Tick, WorkerSource, Workers};
+use snowflake_core::{Policy, Refusal, Slot, Slots, Tick, WorkerSource, Workers};
 use uuid::Uuid;
 
 /// loom's atomics cannot be created in a constant, so the flag is created at its first use, inside the model.
@@ -118,7 +118,7 @@ impl World {
     /// The same in a fleet, under this lease.
     fn leased(ring: usize, start: i64, limits: Limits, lease: Lease) -> Arc<Self> {
         let world = Self::closed(2, ring, limits, WorkerSource::Registry);
-        world.with(|generator| generator.load_node(&Start::of_timeline(1)).unwrap());
+        world.with(|generator| generator.load_node(&start_on(1)).unwrap());
         world.step_to(start);
         world.move_to(lease);
         world
@@ -126,7 +126,7 @@ impl World {
 
     fn open(&self) {
         self.with(|generator| {
-            while let Err(why) = generator.open(&Start::of_timeline(1)) {
+            while let Err(why) = generator.open(&start_on(1)) {
                 let NotOpen::Settling(micros) = why else { panic!("{why:?}") };
                 generator.platform().wait(micros);
             }
@@ -148,7 +148,7 @@ impl World {
         let bits = format!("20/2/{sequence}").parse().unwrap();
         let layout = Layout::new(bits, Tick::Millisecond, 0).unwrap();
         let workers = Workers::new(&layout, 0, 1).unwrap();
-        let config = Config { layout, workers, source, ring_ticks: ring, limits, ..Config::default() };
+        let config = Config { layout, workers, source, ring_ticks: ring, limits, ..default_config() };
         let clock = Arc::new(Clock { wall: AtomicI64::new(0) });
         Arc::new(Self { config, memory: Memory::new(&config), clock })
     }
@@ -374,7 +374,7 @@ fn a_replay_beside_an_adopt() {
         let first = world.id();
         world.step_to(4);
         let theirs = |world: &World| {
-            world.with(|generator| generator.adopt(&Start::of_timeline(1), (BEGIN + 5) * MS)).unwrap();
+            world.with(|generator| generator.adopt(&start_on(1), (BEGIN + 5) * MS)).unwrap();
             let refused = world.call();
             assert!(refused.is_err(), "an ID of tick {} below the floor", world.tick(refused.unwrap()));
             world.step_to(6);

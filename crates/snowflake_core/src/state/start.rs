@@ -61,14 +61,6 @@ pub struct Start {
     pub replayed_us: Option<i64>,
 }
 
-impl Start {
-    /// A start on a timeline (1, 2, ...) about which nothing else is known. It began the timeline, unless that is the
-    /// first.
-    pub fn of_timeline(timeline: u32) -> Self {
-        Self { timeline, made_timeline: timeline > 1, system_identifier: 0, replayed_us: None }
-    }
-}
-
 /// A record as a start found it.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {

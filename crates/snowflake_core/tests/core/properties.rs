@@ -5,11 +5,12 @@ mod layouts;
 mod ranges;
 
 use crate::common::{Gen, generators, limits, open_gate};
+use crate::simulation::basics::{default_config, start_on};
 use crate::simulation::world::Machine;
 use proptest::prelude::*;
 use ranges::{NAP, Op, SECOND, cases, runs};
 use snowflake_core::{
-    Bits, Config, Layout, Limits, NotOpen, Parts, Policy, Range, Refusal, SequenceStart, Start, Tick, Workers,
+    Bits, Config, Layout, Limits, NotOpen, Parts, Policy, Range, Refusal, SequenceStart, Tick, Workers,
 };
 use std::collections::{BTreeMap, HashMap};
 
@@ -458,7 +459,7 @@ impl Model {
             Op::Open(timeline) => {
                 match self.timeline {
                     0 => open_gate(&self.config, first, timeline),
-                    _ => first.open(&Start::of_timeline(timeline)).unwrap(),
+                    _ => first.open(&start_on(timeline)).unwrap(),
                 }
                 self.world.observe();
                 // The gate opens once; a later start finds it open.
@@ -491,7 +492,7 @@ fn keeps_the_guarantees(config: Config, start: i64, ops: Vec<Op>) {
     let begins_at = config.layout.starts_at(inside);
     let outside_us = (start - inside) * config.layout.tick().micros();
     let [closed] = generators(&config, Machine::starting_at(begins_at + outside_us));
-    let opened = closed.open(&Start::of_timeline(1));
+    let opened = closed.open(&start_on(1));
     assert_eq!(matches!(opened, Err(NotOpen::Clock(_))), outside_us != 0, "{opened:?}");
     let world = Machine::starting_at(config.layout.starts_at(inside.max(1)));
     let callers: [Gen; 3] = generators(&config, world);
@@ -525,7 +526,7 @@ fn replaying(bits: Bits, backups: usize, ring_ticks: usize, max_ahead_us: i64, m
         workers: Workers::new(&layout, 0, backups).unwrap(),
         ring_ticks,
         limits: limits(Policy::Replay, max_ahead_us, max_wait_us),
-        ..Config::default()
+        ..default_config()
     }
 }
 

@@ -2,8 +2,9 @@
 //! call looks at the clock, so each scenario runs the same way every time.
 
 use crate::common::{Gen, When, config, generators, limits, open_gate};
+use crate::simulation::basics::{Memory, default_config, start_on};
 use crate::simulation::world::{Lock, Machine, is_locked};
-use snowflake_core::{Config, Event, Layout, Limits, NoLane, NotOpen, Policy, Refusal, Start, Tick, Workers};
+use snowflake_core::{Config, Event, Layout, Limits, NoLane, NotOpen, Policy, Refusal, Tick, Workers};
 
 const HOUR: i64 = 3_600_000_000;
 const DAY: i64 = 24 * HOUR;
@@ -291,7 +292,7 @@ fn error_before_the_epoch_says_by_how_much() {
     let config = config("41/10/12", 7, 64, limits(Policy::Hold, 10 * MS, 0));
     let world = Machine::starting_at(-HOUR);
     let [ours] = generators(&config, world);
-    let start = Start::of_timeline(1);
+    let start = start_on(1);
     assert_eq!(ours.open(&start), Err(NotOpen::Clock(Refusal::BeforeEpoch(HOUR))));
     world.pass(HOUR);
     open_gate(&config, &ours, 1);
@@ -467,7 +468,7 @@ fn rotation_by_hand_prefers_the_timelines_parity() {
 fn a_further_generator_leaves_the_limits_in_force_alone() {
     let config = config("41/10/12", 0, 64, limits(Policy::Hold, 10 * MS, 0));
     let world = Machine::starting_at(DAY);
-    let memory = Box::leak(Box::new(snowflake_core::Memory::<Lock>::new(&config)));
+    let memory = Box::leak(Box::new(Memory::<Lock>::new(&config)));
     let ours = Gen::new(&config, memory.view(), world);
     let changed = limits(Policy::Replay, 5 * MS, 7 * MS);
     ours.set_limits(changed);
@@ -481,6 +482,6 @@ fn a_further_generator_leaves_the_limits_in_force_alone() {
 fn a_datacenter_outside_its_field_is_no_configuration() {
     let layout = Layout::new("41/2+8/12".parse().unwrap(), Tick::Millisecond, 0).unwrap();
     let workers = Workers::new(&layout, 0, 0).unwrap();
-    let config = Config { layout, workers, datacenter: 4, ring_ticks: 64, ..Config::default() };
+    let config = Config { layout, workers, datacenter: 4, ring_ticks: 64, ..default_config() };
     let _: [Gen; 1] = generators(&config, Machine::starting_at(DAY));
 }

@@ -1,6 +1,7 @@
 //! A start: what a user sees of it, and the rules in `state/start.rs`. Rule 1 is in `reservation.rs`, 5 in
 //! `locks.rs`, 7 in `leasing.rs`, 8 in `adopt.rs`.
 
+use crate::simulation::basics::start_on;
 use crate::simulation::disk::{EIO, ENOSPC, Fault, Point};
 use crate::simulation::fixtures::{
     MAX_AHEAD, RESERVE, Rewrite, clone_of, copied, crashed, is_opened_first, other_layouts, plain, promote,
@@ -941,7 +942,7 @@ fn most_workers_with_the_longest_numbers_fit_a_slot() {
     let machine = Machine::alone(plain());
     machine.step(epoch_us + layout.max_tick() * MS - DAY - NOON);
     machine.set_start(|start| {
-        *start = Start { system_identifier: u64::MAX, ..Start::of_timeline(u32::MAX) };
+        *start = Start { system_identifier: u64::MAX, ..start_on(u32::MAX) };
     });
     for (datacenter, home) in [(31, 1), (31, 0), (30, 1), (30, 0), (29, 1)] {
         let workers = Workers::new(&layout, home, 15).unwrap();

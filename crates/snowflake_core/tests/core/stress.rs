@@ -1,16 +1,14 @@
 //! Real threads at full speed, compared with what a sequential generator would have generated.
 
+use crate::simulation::basics::{Memory, NoDisk, default_config, start_on};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::common::{SharedClock, limits, settle};
-use crate::simulation::no_disk::NoDisk;
 use crate::simulation::world::Lock;
-use snowflake_core::{
-    Config, Disk, Event, Generator, Layout, Limits, Memory, Platform, Policy, Start, Tick, Workers,
-};
+use snowflake_core::{Config, Disk, Event, Generator, Layout, Limits, Platform, Policy, Tick, Workers};
 
 /// The system's clocks, and a thread's sleep.
 #[derive(Clone, Copy)]
@@ -43,7 +41,7 @@ impl Platform for SystemPlatform {
 fn config(bits: &str, backups: usize, ring_ticks: usize, limits: Limits) -> Config {
     let layout = Layout::new(bits.parse().unwrap(), Tick::Millisecond, 1_704_067_200_000_000).unwrap();
     let workers = Workers::new(&layout, 0, backups).unwrap();
-    Config { layout, workers, ring_ticks, limits, ..Config::default() }
+    Config { layout, workers, ring_ticks, limits, ..default_config() }
 }
 
 /// A call that got its ID: the moments at which it began and ended, in a count that all threads share, and the ID.
@@ -58,7 +56,7 @@ struct Call {
 fn hammer<P: Platform + Sync + Copy>(config: &Config, platform: P, threads: usize, calls: usize) -> Outcome {
     let memory = Memory::<Lock>::new(config);
     let generators: Vec<_> = (0..threads).map(|_| Generator::new(config, memory.view(), platform)).collect();
-    settle(&generators[0], &Start::of_timeline(1));
+    settle(&generators[0], &start_on(1));
     let began_us = platform.wall_us();
     let (moment, barrier) = (AtomicU64::new(0), Barrier::new(threads));
     let threads = std::thread::scope(|scope| {
@@ -138,7 +136,7 @@ impl Outcome {
 
 #[test]
 fn millions_of_ids_by_the_systems_clock() {
-    let config = Config::default();
+    let config = default_config();
     let outcome = hammer(&config, SystemPlatform, 4, 700_000);
     assert_eq!(outcome.threads.iter().map(Vec::len).sum::<usize>(), 4 * 700_000);
     assert_eq!(outcome.rotations, 0);
@@ -184,7 +182,7 @@ fn singles_beside(ranges: u64) -> u64 {
     let memory = Memory::<Lock>::new(&config);
     let generators: Vec<_> = (0..4).map(|_| Generator::new(&config, memory.view(), SystemPlatform)).collect();
     let [whole, single @ ..] = &generators[..] else { unreachable!() };
-    settle(whole, &Start::of_timeline(1));
+    settle(whole, &start_on(1));
     let (is_over, singles) = (AtomicBool::new(false), AtomicU64::new(0));
     let (of_singles, took) = std::thread::scope(|scope| {
         for generator in single {
@@ -268,7 +266,7 @@ fn a_hundred_threads_that_see_one_step_make_one_rotation() {
         let clock = &stepping();
         let memory = Memory::<Lock>::new(&config);
         let generators: Vec<_> = (0..100).map(|_| Generator::new(&config, memory.view(), clock)).collect();
-        settle(&generators[0], &Start::of_timeline(1));
+        settle(&generators[0], &start_on(1));
         clock.wait(3_600_000_000);
         generators[0].next_id().unwrap();
         clock.wall.fetch_sub(3_600_000_000, Ordering::SeqCst);

@@ -1,13 +1,11 @@
 //! Machines whose processes stay: what happens in the middle of a call, and who watches the clock. A clock for threads.
 
+use crate::simulation::basics::{Memory, NoDisk, default_config, start_on};
 use crate::simulation::disk::SimDisk;
 use crate::simulation::fixtures::Rewrite;
-use crate::simulation::no_disk::NoDisk;
 use crate::simulation::tape::Tape;
 use crate::simulation::world::{self, Lock, Machine, is_locked};
-use snowflake_core::{
-    Config, Disk, Event, Generator, Limits, Memory, NotOpen, Platform, Policy, Start, Tick,
-};
+use snowflake_core::{Config, Disk, Event, Generator, Limits, NotOpen, Platform, Policy, Start, Tick};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -31,7 +29,7 @@ impl Machine {
     /// A machine that is never dropped, so that hooks may refer to it.
     pub fn starting_at(wall: i64) -> &'static Self {
         let disk = SimDisk::new(&Rc::new(Tape::given(Vec::new(), 0)));
-        let machine = Self::new(Config::default(), &Rc::new(Cell::new(77_000_000)), disk);
+        let machine = Self::new(default_config(), &Rc::new(Cell::new(77_000_000)), disk);
         machine.set_wall(wall);
         Box::leak(Box::new(machine))
     }
@@ -136,7 +134,7 @@ pub fn generators<const N: usize>(config: &Config, machine: &'static Machine) ->
 
 /// Opens the gate of a server that has run since the epoch, on lanes that begin with tick 1, and reserves.
 pub fn open_gate(config: &Config, generator: &Gen, timeline: u32) {
-    let (machine, start) = (*generator.platform(), Start::of_timeline(timeline));
+    let (machine, start) = (*generator.platform(), start_on(timeline));
     let age = machine.wall() - config.layout.starts_at(0);
     machine.pass(-age);
     let limits = Limits { max_ahead_us: 0, ..config.limits };

@@ -3,6 +3,7 @@
 use super::actions::act;
 use super::runs::{Counts, World};
 use super::scopes::{AHEADS, HOUR, LARGE, MS, OFFSETS, SECOND, SMALL, Scope, limits, settings};
+use crate::simulation::basics::start_on;
 use crate::simulation::disk::{SimDisk, SimHost};
 use crate::simulation::registry::Registry;
 use crate::simulation::tape::Tape;
@@ -71,7 +72,7 @@ fn run(
         }
         let machine = Machine::new(settings(0, backups, limits, scope.source), &boot, disk);
         machine.step(if *host == 1 { offset } else { 0 });
-        machine.start.set(Start { system_identifier: SYSTEM, ..Start::of_timeline(1) });
+        machine.start.set(Start { system_identifier: SYSTEM, ..start_on(1) });
         world.join(machine, *host, backups, limits);
     }
 

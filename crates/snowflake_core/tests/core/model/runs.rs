@@ -2,12 +2,13 @@
 //! that was generated; and by what promise a run is judged.
 
 use super::scopes::{MS, TOLERANCE};
+use crate::simulation::basics::Memory;
 use crate::simulation::disk::{Fault, Said};
 use crate::simulation::registry::Registry;
 use crate::simulation::tape::Tape;
 use crate::simulation::world::{Lock, Machine};
 use snowflake_core::platform::FileIdentity;
-use snowflake_core::{Answer, Config, Contact, Event, Lease, Limits, Memory, Parts, WorkerSource};
+use snowflake_core::{Answer, Config, Contact, Event, Lease, Limits, Parts, WorkerSource};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::{Rc, Weak};

@@ -1,6 +1,7 @@
 //! What the properties range over: layouts, settings, clocks and calls.
 
 use crate::common;
+use crate::simulation::basics::default_config;
 use proptest::prelude::*;
 use snowflake_core::{Bits, Config, Layout, Limits, Policy, SequenceStart, Tick, Workers};
 
@@ -83,7 +84,7 @@ pub fn configs() -> impl Strategy<Value = Config> {
                 sequence_start: start,
                 ring_ticks: ring,
                 limits,
-                ..Config::default()
+                ..default_config()
             })
         })
         .no_shrink()

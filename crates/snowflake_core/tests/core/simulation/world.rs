@@ -1,11 +1,12 @@
 //! A machine for a generator to live on: a clock that does as it is told, a disk, and a memory that can be
 //! lost.
 
+use super::basics::{Memory, default_config, start_on};
 use super::disk::SimDisk;
 use super::tape::Tape;
 use crate::common::{Observer, When};
 use snowflake_core::lock_api::{GuardSend, RawMutex};
-use snowflake_core::{Bits, Config, Disk, Event, Generator, Layout, Limits, Memory, Platform, Start};
+use snowflake_core::{Bits, Config, Disk, Event, Generator, Layout, Limits, Platform, Start};
 use snowflake_core::{Tick, Workers};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -118,7 +119,7 @@ impl Machine {
             offset: Cell::new(NOON - 77_000_000),
             disk,
             config: RefCell::new(config),
-            start: Cell::new(Start { system_identifier: SYSTEM, ..Start::of_timeline(1) }),
+            start: Cell::new(Start { system_identifier: SYSTEM, ..start_on(1) }),
             memory: RefCell::default(),
             events: RefCell::default(),
             is_locked_by_another: Cell::new(false),
@@ -275,5 +276,5 @@ pub fn config(
     let bits: Bits = bits.parse().unwrap();
     let layout = Layout::new(bits, tick, 0).unwrap();
     let workers = Workers::new(&layout, home, backups).unwrap();
-    Config { layout, workers, ring_ticks, limits, ..Config::default() }
+    Config { layout, workers, ring_ticks, limits, ..default_config() }
 }
