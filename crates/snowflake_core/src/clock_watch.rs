@@ -24,7 +24,9 @@ pub(crate) struct ClockWatch {
 }
 
 /// The steps since the last reset.
-pub(crate) struct Steps {
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct Steps {
     pub rollbacks: u64,
     pub largest_rollback_us: i64,
     pub forward_jumps: u64,

@@ -107,7 +107,8 @@ mod tests {
 
     #[test]
     fn limits_are_clamped_to_a_quarter_of_the_ring_and_to_what_sums_can_bear() {
-        let asked = Limits { policy: Policy::Replay, max_ahead_us: i64::MAX, max_wait_us: i64::MAX };
+        let mut asked = Limits { policy: Policy::Replay, ..Limits::default() };
+        asked.times_mut().into_iter().for_each(|us| *us = i64::MAX);
         let clamped = asked.clamped_to(16_384, &Layout::default());
         assert_eq!(clamped.policy, Policy::Replay);
         assert_eq!(clamped.max_ahead_us, 4_096_000);

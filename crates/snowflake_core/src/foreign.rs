@@ -4,7 +4,7 @@
 //! a date, and 64 bits, of which a positive ID has 63.
 
 use crate::layout::parse_epoch;
-use crate::{Bits, Layout, LayoutError, Tick};
+use crate::{Bits, Layout, LayoutError};
 use std::str::FromStr;
 
 /// A system whose IDs can be read by the system's name.
@@ -137,12 +137,8 @@ impl FromStr for ForeignLayout {
         // A positive ID never has the highest of 64 bits set, so the time field has one usable bit less.
         let has_sign = bits.time > 0 && bits.time + bits.datacenter + bits.worker + bits.sequence == 64;
         bits.time -= u32::from(has_sign);
-        let tick = match tick {
-            "1ms" => Tick::Millisecond,
-            "10ms" => Tick::Centisecond,
-            "1s" => Tick::Second,
-            other => return Err(format!("The tick is \"{other}\"; it must be 1ms, 10ms or 1s.")),
-        };
+        let tick =
+            tick.parse().map_err(|()| format!("The tick is \"{tick}\"; it must be 1ms, 10ms or 1s."))?;
         let epoch_us = read_epoch(epoch.trim())?;
         let layout = Layout::new(bits, tick, epoch_us).map_err(|error| match error {
             LayoutError::TimeTooWide(bits, most) if has_sign => LayoutError::TimeTooWide(bits + 1, most + 1),

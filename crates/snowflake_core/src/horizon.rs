@@ -53,9 +53,9 @@ pub struct Slot {
     position: AtomicI64,
 }
 
-impl Slot {
+impl Default for Slot {
     /// A slot of no transaction.
-    pub fn new() -> Self {
+    fn default() -> Self {
         let Bound { breaks, position } = Bound::NOTHING;
         Self {
             transaction: AtomicU64::new(NONE),
@@ -63,7 +63,9 @@ impl Slot {
             position: AtomicI64::new(position),
         }
     }
+}
 
+impl Slot {
     /// Whether this transaction has announced itself here.
     #[inline]
     pub(crate) fn is_of(&self, transaction: u64) -> bool {
@@ -92,12 +94,6 @@ impl Slot {
             position: self.position.load(Ordering::Relaxed),
         };
         (transaction != NONE && transaction != BEING_WRITTEN && counts(transaction)).then_some(bound)
-    }
-}
-
-impl Default for Slot {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -33,12 +33,12 @@ pub struct LaneMemory {
     issued_before: AtomicU64,
 }
 
-impl LaneMemory {
+impl Default for LaneMemory {
     /// A lane that has never issued an ID, behind a closed gate.
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self {
             current_tick: AtomicI64::new(0),
-            permit: AtomicI64::new(Permit::CLOSED.word()),
+            permit: AtomicI64::new(Permit::CLOSED.0),
             restored: AtomicI64::new(-1),
             evicted: AtomicU64::new(0),
             issued_before: AtomicU64::new(0),
@@ -46,17 +46,12 @@ impl LaneMemory {
     }
 }
 
-impl Default for LaneMemory {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 /// One lane of a generator.
 pub(crate) struct Lane<'m> {
     origin_bits: u32,
     memory: &'m LaneMemory,
-    ring: Ring<'m>,
+    /// Claimed through the lane; the generator reads it.
+    pub(crate) ring: Ring<'m>,
 }
 
 impl<'m> Lane<'m> {
@@ -81,7 +76,7 @@ impl<'m> Lane<'m> {
     /// The ticks and the worker that calls may use.
     #[inline]
     pub(crate) fn permit(&self) -> Permit {
-        Permit::of_word(self.memory.permit.load(Ordering::Acquire))
+        Permit(self.memory.permit.load(Ordering::Acquire))
     }
 
     /// Claims `n` consecutive positions of `tick`, which a permit must allow. A call that wins them calls
@@ -126,12 +121,12 @@ impl<'m> Lane<'m> {
     pub(crate) fn publish_permit(&self, mark: i64, origin: i64) {
         let last = if mark > self.restored() { mark } else { NO_TICK };
         let permit = Permit::new(last, origin, self.origin_bits);
-        self.memory.permit.store(permit.word(), Ordering::Release);
+        self.memory.permit.store(permit.0, Ordering::Release);
     }
 
     /// Closes the gate of this lane.
     pub(crate) fn close(&self) {
-        self.memory.permit.store(Permit::CLOSED.word(), Ordering::Release);
+        self.memory.permit.store(Permit::CLOSED.0, Ordering::Release);
     }
 
     /// The tick above which the lane began in this run, or a floor that has been set since.
@@ -145,23 +140,6 @@ impl<'m> Lane<'m> {
     pub(crate) fn raise_floor(&self, floor: i64) {
         self.memory.restored.fetch_max(floor, Ordering::AcqRel);
         self.raise_to(floor + 1);
-    }
-
-    // ---- reading the ring ----
-
-    /// The ring's length, in ticks.
-    pub(crate) fn ring_ticks(&self) -> i64 {
-        self.ring.ticks()
-    }
-
-    /// The first tick from `tick` on that has room for `n` positions; `end + 1` if none up to `end` has.
-    pub(crate) fn room_from(&self, tick: i64, n: i64, end: i64) -> i64 {
-        self.ring.room_from(tick, n, end)
-    }
-
-    /// The entry in the ring's slot of this tick: it changes with every ID that is issued there.
-    pub(crate) fn entry(&self, tick: i64) -> u64 {
-        self.ring.entry(tick)
     }
 
     /// The highest tick in which IDs may exist: the restored mark, or an issued tick above it.

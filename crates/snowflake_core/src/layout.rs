@@ -332,14 +332,7 @@ impl Layout {
     /// The lowest ID that was created at this Unix time (µs) or after it, in the layout's ticks or just past their end.
     /// Past the end of a layout of 63 bits there is no such number; then its highest ID.
     pub const fn lowest_id_from(&self, unix_us: i64) -> i64 {
-        let tick = self.tick_from(unix_us);
-        if tick <= 0 {
-            0
-        } else if tick > self.max_tick() {
-            self.highest_id(self.max_tick()).saturating_add(1)
-        } else {
-            self.lowest_id(tick)
-        }
+        self.highest_id_before(unix_us).saturating_add(1)
     }
 
     /// The highest ID that was created before this Unix time (µs); -1 if there is none.

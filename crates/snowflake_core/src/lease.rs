@@ -108,8 +108,8 @@ impl Membership {
         }
     }
 
-    /// Whether a lease of this node would allow the other node the same IDs.
-    pub(crate) fn has_workers_of(&self, other: &Self) -> bool {
+    /// Whether both nodes count workers and ticks alike, so that a lease means the same for both.
+    pub(crate) fn counts_like(&self, other: &Self) -> bool {
         (self.lanes, self.datacenter, self.layout) == (other.lanes, other.datacenter, other.layout)
     }
 

@@ -60,7 +60,7 @@
 //! | node | a server's name for the registry: its data directory, up to a restart over which its lease does not go on |
 //! | lease | a group of workers, a home worker and its backups, that the registry granted to a node up to a tick |
 //! | contact | one call of the registry, and its answer |
-//! | limits | the settings that a reload changes: policy, `max_ahead`, `max_wait` |
+//! | limits | the settings that a reload changes: [`Limits`] |
 
 #![forbid(unsafe_code)]
 

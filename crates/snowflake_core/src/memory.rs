@@ -113,7 +113,9 @@ pub(crate) struct Counters {
 }
 
 /// A copy of the counters.
-pub(crate) struct Counts {
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct Counts {
     pub waits: u64,
     pub wait_us: u64,
     pub rotations: u64,
@@ -169,7 +171,7 @@ impl Counters {
     }
 }
 
-/// The gate, as the holder of the cold lock sees it.
+/// The state of the gate, under the cold lock. Calls see a closed gate by their lane's permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gate {
     /// No start has been tried yet.
@@ -260,11 +262,3 @@ pub struct View<'m, R: RawMutex> {
     /// The rings of all lanes, one after another: [`Config::ring_ticks`] entries per lane, zero at first.
     pub slots: &'m [AtomicU64],
 }
-
-impl<R: RawMutex> Clone for View<'_, R> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<R: RawMutex> Copy for View<'_, R> {}

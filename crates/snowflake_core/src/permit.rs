@@ -7,7 +7,7 @@
 /// A permit as it lies in memory: `tick | origin`, the origin in the layout's lowest bits. Time and origin together
 /// have at most 63 bits, so every tick of a layout fits, and so does -1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Permit(i64);
+pub(crate) struct Permit(pub(crate) i64);
 
 impl Permit {
     /// Permits nothing: the gate is closed. Its tick is below every mark.
@@ -18,16 +18,6 @@ impl Permit {
     pub(crate) fn new(tick: i64, origin: i64, origin_bits: u32) -> Self {
         let last = i64::MAX >> origin_bits;
         Self(tick.min(last) << origin_bits | origin)
-    }
-
-    /// The word.
-    pub(crate) const fn word(self) -> i64 {
-        self.0
-    }
-
-    /// The permit in a word.
-    pub(crate) const fn of_word(word: i64) -> Self {
-        Self(word)
     }
 
     /// The last tick that may be issued.

@@ -81,7 +81,7 @@ impl StateWriter {
         write: impl FnOnce(&mut PendingRecord, &dyn Disk) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let begun_us = platform.boot_us();
-        self.pending.generation += 1;
+        self.pending.header.generation += 1;
         let written = write(&mut self.pending, platform.disk());
         let ended_us = platform.boot_us();
         self.write_us = ended_us - begun_us;
@@ -94,20 +94,20 @@ impl StateWriter {
 /// After a failure, the next record goes to the same slot.
 fn into_slot(pending: &mut PendingRecord, disk: &dyn Disk) -> Result<(), WriteError> {
     let slot = 1 - pending.newest;
-    disk.write(pending.file, slot, &encode(&pending.record()))?;
+    disk.write(pending.header.file, slot, &encode(&pending.record()))?;
     pending.newest = slot;
     Ok(())
 }
 
 fn into_new_file(pending: &mut PendingRecord, disk: &dyn Disk) -> Result<(), Errno> {
-    pending.file = replace_file(disk, pending.record())?;
+    pending.header.file = replace_file(disk, pending.record())?;
     pending.newest = 0;
     Ok(())
 }
 
 /// Replaces the file by a new one with this record, and returns the new one's identity.
 pub(crate) fn replace_file(disk: &dyn Disk, mut record: Record) -> Result<FileIdentity, Errno> {
-    record.file = disk.create()?;
+    record.header.file = disk.create()?;
     disk.install(&encode(&record))?;
-    Ok(record.file)
+    Ok(record.header.file)
 }

@@ -195,7 +195,7 @@ impl World {
         self.with(|generator| {
             let status = generator.status();
             assert_eq!(status.issued, count as u64);
-            assert!(rotations.contains(&status.rotations), "{} rotations", status.rotations);
+            assert!(rotations.contains(&status.counts.rotations), "{} rotations", status.counts.rotations);
             for lane in generator.lane_statuses() {
                 let of_lane = ids.iter().filter(|id| self.worker(**id) == lane.worker).count();
                 assert_eq!(lane.issued, of_lane as u64);
@@ -549,8 +549,8 @@ impl Sessions {
     fn new(world: Arc<World>) -> Arc<Self> {
         Arc::new(Self {
             world,
-            running: [Slot::new(), Slot::new()],
-            prepared: [Slot::new(), Slot::new()],
+            running: [Slot::default(), Slot::default()],
+            prepared: [Slot::default(), Slot::default()],
             names: NAMES.map(|name| AtomicI64::new(name as i64)),
             in_progress: [AtomicBool::new(false), AtomicBool::new(false)],
             visible: loom::sync::Mutex::new(vec![]),

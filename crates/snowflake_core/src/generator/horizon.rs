@@ -7,7 +7,7 @@ use crate::platform::Platform;
 use crate::refusal::Refusal;
 use parking_lot::lock_api::RawMutex;
 
-/// Breaks that follow one another within this time count as one for a reader that has seen none of them.
+/// A break less than this many microseconds after the one before keeps the lower `since` of both.
 const JOINED_US: i64 = 86_400_000_000;
 
 /// The answer to a reader that polls.
@@ -64,7 +64,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         cold.run.start_us.max(0) + self.control.order.done() as i64
     }
 
-    /// Begins another order of IDs, the lowest of which is the first of tick `first`. `begin` shows it to calls.
+    /// Breaks the order: IDs generated once `begin` has run are in tick `first` or later.
     pub(super) fn break_order(&self, cold: &mut ColdState, first: i64, begin: impl FnOnce()) {
         let since = self.layout.join(first, 0, 0);
         let now_us = self.platform.boot_us();

@@ -19,11 +19,11 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     /// process that sends it adds its clock last. `None` before [`load_node`](Self::load_node).
     pub fn contact(&self) -> Result<Option<Contact>, Errno> {
         self.locked(|cold| {
-            let Some(membership) = &mut cold.writer.pending.membership else { return Ok(None) };
+            let Some(membership) = &mut cold.writer.pending.header.membership else { return Ok(None) };
             membership.begin(self.platform.random());
             // Write even a contact that was already pending: its earlier write may have failed.
             cold.writer.write_at_once(&self.platform)?;
-            Ok(cold.writer.pending.membership.map(|membership| membership.contact()))
+            Ok(cold.writer.pending.header.membership.map(|membership| membership.contact()))
         })
     }
 
@@ -37,13 +37,17 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         }
         self.locked(|cold| {
             let before = cold.writer.pending;
-            let Some(membership) = before.membership else { return Ok(Effect::Ignored) };
+            let Some(membership) = before.header.membership else { return Ok(Effect::Ignored) };
             let (after, effect) = membership.after(contact, answer, self.platform.random());
-            let pending = before.of_member(after);
+            let mut pending = before;
+            pending.header.membership = Some(after);
             match effect {
                 Effect::Ignored => {}
                 Effect::Unchanged => cold.writer.pending = pending,
-                Effect::Renewed => self.renew(cold, pending)?,
+                Effect::Renewed => {
+                    self.write_or_revert(cold, pending)?;
+                    self.set_until(cold);
+                }
                 Effect::Lost => self.lose(cold, pending),
                 Effect::Leased => self.switch_lease(cold, pending)?,
             }
@@ -87,20 +91,13 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
             && lease.until <= self.layout.max_tick()
     }
 
-    /// Renews the lease: on disk first, then in memory.
-    fn renew(&self, cold: &mut ColdState, pending: PendingRecord) -> Result<(), Errno> {
-        self.write_or_revert(cold, pending)?;
-        self.set_until(cold);
-        Ok(())
-    }
-
     /// The lease is over: no call gets an ID of it from now on, except those that have read their permit, and what they
     /// generate is below the lease's end. A failed write is harmless: with the old record the registry gives the same
     /// answer.
     fn lose(&self, cold: &mut ColdState, pending: PendingRecord) {
         self.leave(cold);
         cold.writer.pending = pending;
-        self.lock_workers(pending.system_identifier, &[]);
+        self.lock_workers(pending.header.system_identifier, &[]);
         let _ = cold.writer.write_at_once(&self.platform);
     }
 
@@ -120,15 +117,15 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     fn switch_lease(&self, cold: &mut ColdState, pending: PendingRecord) -> Result<(), Errno> {
         let Some(lease) = pending.lease() else { return Ok(()) };
         self.leave(cold);
-        let first = self.configured.first_lane(pending.timeline);
+        let first = self.configured.first_lane(pending.header.timeline);
         let origins = self.origins_of(lease.home);
         let mut pending = pending.for_origins(origins);
         pending.active = first;
         pending.raise_lanes(lease.floor);
         // A server whose lease of these workers is over may still have the lock. The registry keeps the two apart; this
         // one has no token then.
-        let locked = self.lock_workers(pending.system_identifier, &origins);
-        pending.token = self.sign_workers(&origins, locked);
+        let locked = self.lock_workers(pending.header.system_identifier, &origins);
+        pending.header.token = self.sign_workers(&origins, locked);
         let home = cold.home.replace(lease.home);
         if let Err(errno) = self.write_or_revert(cold, pending) {
             cold.home = home;

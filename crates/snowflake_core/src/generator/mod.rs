@@ -148,7 +148,7 @@ impl<'m, P: Platform, R: RawMutex> Generator<'m, P, R> {
 
     /// Changes the limits for every generator on this memory. `max_ahead` is clamped to a quarter of the ring.
     pub fn set_limits(&self, limits: Limits) {
-        let ring_ticks = self.lanes[0].ring_ticks() as usize;
+        let ring_ticks = self.lanes[0].ring.ticks() as usize;
         self.control.live.set_limits(limits.clamped_to(ring_ticks, &self.layout));
     }
 

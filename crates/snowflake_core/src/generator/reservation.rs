@@ -63,7 +63,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
             let until_us = now_us.saturating_add(in_force_us);
             cold.run.longer_ahead_until_us = until_us.max(cold.run.longer_ahead_until_us);
         }
-        let pending_us = &mut cold.writer.pending.max_ahead_us;
+        let pending_us = &mut cold.writer.pending.header.max_ahead_us;
         if now_us >= cold.run.longer_ahead_until_us {
             *pending_us = live.max_ahead_us();
         }
@@ -83,7 +83,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
             return Err(Refusal::LeaseEnded);
         }
         let asked_us = self.asked_limits().max_ahead_us;
-        let pending_us = &mut cold.writer.pending.max_ahead_us;
+        let pending_us = &mut cold.writer.pending.header.max_ahead_us;
         *pending_us = (*pending_us).max(asked_us);
         let mark = cold.writer.raise_mark(lane, self.reservation_end(cold, wanted));
         cold.writer.write(&self.platform).map_err(Refusal::NotDurable)?;

@@ -56,7 +56,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         let now_us = self.now_us();
         let latest = self.latest_tick(now_us).min(self.layout.max_tick());
         let first_free = |lane| self.first_free(cold, lane, from, now_us, n);
-        let rotation = || self.configured.rotation(cold.writer.pending.timeline, from);
+        let rotation = || self.configured.rotation(cold.writer.pending.header.timeline, from);
         if let Some(lane) = rotation().find(|lane| first_free(*lane) <= latest) {
             return Ok(lane);
         }
@@ -87,7 +87,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         if lane == active {
             let lane = &self.lanes[lane];
             let now = self.layout.tick().containing(now_us);
-            lane.room_from(lane.current_tick().max(now), n, self.layout.max_tick())
+            lane.ring.room_from(lane.current_tick().max(now), n, self.layout.max_tick())
         } else {
             let mark = cold.writer.pending.marks[lane];
             self.lanes[lane].current_tick().max(mark.max(self.floor_on_entering(cold, now_us)) + 1)

@@ -100,7 +100,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
             permitted: lane.permitted(),
             restored: lane.restored(),
             until: self.control.live.until(),
-            ring: lane.ring_ticks(),
+            ring: lane.ring.ticks(),
             now_us: self.now_us(),
             waited_us: patience.spent_since(current_tick),
         };
@@ -187,7 +187,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     /// Remembers that no lane can be used; returns the event to report, once per episode.
     fn note_refusal(&self, cold: &mut ColdState, blocked: &Blocked, refusal: Refusal) -> Option<Event> {
         let Refusal::NoLane(no_lane) = refusal else { return None };
-        let entry = self.lanes[blocked.lane].entry(blocked.current_tick);
+        let entry = self.lanes[blocked.lane].ring.entry(blocked.current_tick);
         let episode = Some((blocked.lane, blocked.current_tick, entry));
         let is_new = std::mem::replace(&mut cold.reported, episode) != episode;
         is_new.then_some(Event::Refused(no_lane))

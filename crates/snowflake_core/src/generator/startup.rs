@@ -8,7 +8,7 @@ use crate::memory::{ColdState, Gate, Run};
 use crate::platform::{Disk, Event, Loaded, Locked, Platform};
 use crate::refusal::{ClosedReason, NotOpen, Refusal};
 use crate::state::pending::PendingRecord;
-use crate::state::record::{Record, newest};
+use crate::state::record::{Header, newest};
 use crate::state::start::{Decision, Evidence, Found, Start};
 use crate::state_writer::{RETRY_US, replace_file};
 use crate::workers::Origins;
@@ -51,9 +51,9 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
             let pending = &cold.writer.pending;
             let origins = self.origins(cold);
             matches!(cold.gate, Gate::Open | Gate::Settling)
-                && matches!(lock.lock(pending.system_identifier, &origins), Locked::Own(_))
+                && matches!(lock.lock(pending.header.system_identifier, &origins), Locked::Own(_))
                 // A nil token never equals a recorded one.
-                && lock.sign(&origins, pending.token.unwrap_or_default())
+                && lock.sign(&origins, pending.header.token.unwrap_or_default())
         })
     }
 
@@ -124,7 +124,8 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
                 && let Some(Found { record, file, .. }) = find(&load()?)?
                 && !record.is_in_place(file, start.system_identifier)
             {
-                let own = Record { system_identifier: start.system_identifier, ..record };
+                let mut own = record;
+                own.header.system_identifier = start.system_identifier;
                 replace_file(disk, own).map_err(|errno| later(ClosedReason::Os(errno)))?;
             }
             // Do not retry: a clone that was left running would take the lock while the original restarts.
@@ -160,7 +161,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         let mut decision = evidence.decide().map_err(later)?;
         decision.needs_new_file = decision.needs_new_file
             || loaded.is_some_and(|loaded| !make_durable(disk, &decision.pending, &loaded));
-        decision.pending.token = self.sign_workers(&origins, locked);
+        decision.pending.header.token = self.sign_workers(&origins, locked);
         let is_first = evidence.found.is_none();
 
         cold.home = match membership {
@@ -200,7 +201,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
             lane.raise_floor(mark);
         }
         self.lanes[active].raise_floor(above);
-        self.control.live.set_max_ahead(pending.max_ahead_us);
+        self.control.live.set_max_ahead(pending.header.max_ahead_us);
         self.break_order(cold, self.lanes[active].current_tick(), || self.control.live.activate(active));
         self.set_until(cold);
         cold.gate = Gate::Settling;
@@ -223,7 +224,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
 
     /// The workers of the lease in a record; none if the record has none.
     fn leased_origins(&self, found: Option<&Found>) -> Origins {
-        let membership = found.and_then(|found| found.record.membership);
+        let membership = found.and_then(|found| found.record.header.membership);
         let lease = membership.and_then(|membership| membership.lease);
         let is_in_range = |home: &i64| (0..=self.configured.highest_home()).contains(home);
         lease.map(|lease| lease.home).filter(is_in_range).map_or(Origins::NONE, |home| self.origins_of(home))
@@ -238,8 +239,8 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     ) -> Option<Membership> {
         let Found { record, file, .. } = found?;
         let membership =
-            record.membership.filter(|membership| membership.has_workers_of(&self.new_node()))?;
-        let is_same_token = matches!(locked, Locked::Own(Some(token)) if record.token == Some(token));
+            record.header.membership.filter(|membership| membership.counts_like(&self.new_node()))?;
+        let is_same_token = matches!(locked, Locked::Own(Some(token)) if record.header.token == Some(token));
         (is_same_token && membership.lease.is_some() && record.is_in_place(*file, start.system_identifier))
             .then_some(membership)
     }
@@ -249,7 +250,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     fn opened(&self, cold: &ColdState, is_first: bool) -> Event {
         let (active, workers) = (self.active(), self.workers(cold));
         Event::Opened {
-            timeline: cold.writer.pending.timeline,
+            timeline: cold.writer.pending.header.timeline,
             worker: workers.worker(active),
             lane: active,
             home: workers.worker(0),
@@ -278,7 +279,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         }
         cold.gate = Gate::Open;
         // `start` may have run in recovery, on the earlier timeline.
-        cold.writer.pending.timeline = start.timeline;
+        cold.writer.pending.header.timeline = start.timeline;
         for lane in 0..self.lanes.len() {
             self.publish(cold, lane, cold.writer.pending.marks[lane]);
         }
@@ -293,7 +294,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
 /// disk. So the newest slot may not be durable, and nothing shows it. Written onto itself, a durable slot stays whole
 /// even in a crash, and of one that is not durable the other slot has the newest durable record until then.
 fn make_durable(disk: &dyn Disk, pending: &PendingRecord, loaded: &Loaded) -> bool {
-    let PendingRecord { file, newest, .. } = *pending;
+    let PendingRecord { header: Header { file, .. }, newest, .. } = *pending;
     let [Some(first), Some(second)] = &loaded.slots else { return false };
     disk.write(file, newest, [first, second][newest]).is_ok() && disk.sync_name().is_ok()
 }

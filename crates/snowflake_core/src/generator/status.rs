@@ -2,14 +2,15 @@
 //! takes to copy what that protects: the rings are long, and a process can be stopped anywhere.
 
 use super::Generator;
+use crate::clock_watch::Steps;
 use crate::config::WorkerSource;
 use crate::ladder::{self, Blockage, Step};
-use crate::memory::{ColdState, Gate};
+use crate::memory::{ColdState, Counts, Gate};
 use crate::platform::Platform;
 use crate::refusal::{Errno, Refusal};
 use parking_lot::lock_api::RawMutex;
 
-/// The generator's status. Counters count since `since_us`.
+/// The generator's status. Counters count since `counts.since_us`.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct Status {
@@ -25,14 +26,8 @@ pub struct Status {
     /// How far the wall clock is before the epoch; 0 once it is past it.
     pub before_epoch_us: i64,
     pub issued: u64,
-    pub waits: u64,
-    pub wait_us: u64,
-    pub rollbacks: u64,
-    pub largest_rollback_us: i64,
-    pub forward_jumps: u64,
-    pub rotations: u64,
-    pub refusals: u64,
-    pub since_us: i64,
+    pub counts: Counts,
+    pub steps: Steps,
     /// The end of the active lane's reservation, as a Unix time; `None` without one.
     pub reserved_until_us: Option<i64>,
     /// Why the last write of the state failed, if it did.
@@ -64,8 +59,6 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         let now_us = self.now_us();
         let last_tick = lane.last_tick();
         let ahead = |tick: i64| (tick * self.layout.tick().micros() - now_us).max(0);
-        let counts = self.control.counters.counts();
-        let steps = self.control.counters.clock.steps();
         Status {
             open: self.is_open(),
             lane: index,
@@ -77,14 +70,8 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
             ahead_us: last_tick.map_or(0, ahead),
             before_epoch_us: (-now_us).max(0),
             issued: self.lanes.iter().map(|lane| lane.issued()).sum(),
-            waits: counts.waits,
-            wait_us: counts.wait_us,
-            rollbacks: steps.rollbacks,
-            largest_rollback_us: steps.largest_rollback_us,
-            forward_jumps: steps.forward_jumps,
-            rotations: counts.rotations,
-            refusals: counts.refusals,
-            since_us: counts.since_us,
+            counts: self.control.counters.counts(),
+            steps: self.control.counters.clock.steps(),
             reserved_until_us: lane.reserved().map(|tick| self.layout.starts_at(tick + 1)),
             write_error: cold.writer.failure(),
         }
@@ -105,7 +92,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         let current_tick = lane.current_tick();
         let now_us = self.now_us();
         let tried = current_tick.max(self.layout.tick().containing(now_us));
-        let room = lane.room_from(tried, 1, self.latest_tick(now_us).min(self.layout.max_tick()));
+        let room = lane.ring.room_from(tried, 1, self.latest_tick(now_us).min(self.layout.max_tick()));
         let blockage = Blockage {
             tried,
             wanted: room.max(tried),
@@ -113,7 +100,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
             permitted: lane.permitted(),
             restored: lane.restored(),
             until: self.control.live.until(),
-            ring: lane.ring_ticks(),
+            ring: lane.ring.ticks(),
             now_us,
             waited_us: 0,
         };

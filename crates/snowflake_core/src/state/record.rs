@@ -18,25 +18,32 @@ use uuid::Uuid;
 /// The version that this code writes, and the newest that it reads.
 const VERSION: u32 = 1;
 
-/// The state of a server. Workers are recorded as they stand in an ID, datacenter included; times are Unix times in
+/// The content of a state file. Workers are recorded as they stand in an ID, datacenter included; times are Unix times in
 /// microseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
+    #[serde(flatten)]
+    pub(crate) header: Header,
+    /// The active worker; `None` while a registry has leased none.
+    pub(crate) active: Option<i64>,
+    /// For each worker that this server has or had: when the last tick ends in which its IDs may exist.
+    pub(crate) marks: BTreeMap<i64, i64>,
+}
+
+/// The fields of a record that are the same in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Header {
     /// One higher than that of the record before.
     pub(crate) generation: u64,
     pub(crate) system_identifier: u64,
     /// The file into which it was written.
     pub(crate) file: FileIdentity,
     pub(crate) timeline: u32,
-    /// The active worker; `None` while a registry has leased none.
-    pub(crate) active: Option<i64>,
     /// The longest `max_ahead` under which an ID may have been generated that the clock has not reached yet, in
     /// microseconds.
     pub(crate) max_ahead_us: i64,
-    /// For each worker that this server has or had: when the last tick ends in which its IDs may exist.
-    pub(crate) marks: BTreeMap<i64, i64>,
     /// The greatest mark of the workers for which there was no room, or a floor that an operator set: a floor for every
-    /// worker that is not among `marks`.
+    /// worker that is not among the marks.
     pub(crate) floor_us: i64,
     /// The same as in the locked file of the host, if the run that wrote this could lock it (rule 5).
     pub(crate) token: Option<Uuid>,
@@ -48,7 +55,7 @@ pub(crate) struct Record {
 impl Record {
     /// Whether it was written into this file, by a server of this cluster.
     pub(crate) fn is_in_place(&self, file: FileIdentity, system_identifier: u64) -> bool {
-        self.file.is(file) && self.system_identifier == system_identifier
+        self.header.file.is(file) && self.header.system_identifier == system_identifier
     }
 
     /// Whether it has one of these workers.
@@ -108,7 +115,7 @@ pub(crate) fn newest(loaded: &Loaded) -> Result<Option<(usize, Record)>, ClosedR
     let mut found: Option<(usize, Record)> = None;
     for (slot, bytes) in loaded.slots.iter().enumerate() {
         if let Some(record) = bytes.as_deref().and_then(decode).transpose()?
-            && found.as_ref().is_none_or(|(_, other)| other.generation < record.generation)
+            && found.as_ref().is_none_or(|(_, other)| other.header.generation < record.header.generation)
         {
             found = Some((slot, record));
         }

@@ -36,7 +36,7 @@
 //! the order of a start and rules 5 and 7, `generator/rotation.rs` rule 3, `generator/adoption.rs` rule 8.
 
 use super::pending::PendingRecord;
-use super::record::Record;
+use super::record::{Header, Record};
 use crate::layout::Layout;
 use crate::lease::Membership;
 use crate::platform::FileIdentity;
@@ -98,7 +98,7 @@ pub(crate) struct Decision {
     pub(crate) pending: PendingRecord,
     /// A lane that the run enters begins above this tick, while the clock is not before the start's (rule 2).
     pub(crate) above: i64,
-    /// The record was not read from a file that this server wrote.
+    /// Whether the record goes into a new file: another server wrote the old one, or one of its slots cannot be made durable.
     pub(crate) needs_new_file: bool,
 }
 
@@ -112,7 +112,7 @@ impl Evidence<'_> {
         if has_own && !is_in_place && !start.made_timeline && adopted_us.is_none() {
             return Err(ClosedReason::Copied);
         }
-        let max_ahead_us = self.max_ahead_us.max(record.map_or(0, |record| record.max_ahead_us));
+        let max_ahead_us = self.max_ahead_us.max(record.map_or(0, |record| record.header.max_ahead_us));
         let mark_at = |unix_us: i64| mark_at(layout, unix_us.saturating_add(max_ahead_us));
         let latest_us = Some(now_us).max(start.replayed_us).max(adopted_us).unwrap_or(now_us);
         // Rule 4. Under a lease, the lanes are those of a record that goes on, and begin above its floor.
@@ -121,7 +121,7 @@ impl Evidence<'_> {
             None => mark_at(latest_us.saturating_add(CLOCK_TOLERANCE_US)),
         };
         let active = record.and_then(|record| self.origins.iter().position(|it| Some(*it) == record.active));
-        let is_own_timeline = record.is_some_and(|record| record.timeline == start.timeline);
+        let is_own_timeline = record.is_some_and(|record| record.header.timeline == start.timeline);
         let may_be_newest = self.membership.is_some() || is_in_place && is_own_timeline && active.is_some();
         let mut pending = match &self.found {
             Some(found) => PendingRecord::of(&found.record, found.slot, *layout, self.origins),
@@ -137,10 +137,9 @@ impl Evidence<'_> {
         if adopted_us.is_some() {
             pending.raise_all(floor);
         }
-        pending.system_identifier = start.system_identifier;
-        pending.timeline = start.timeline;
-        pending.max_ahead_us = max_ahead_us;
-        pending.membership = self.membership;
+        let Start { system_identifier, timeline, .. } = *start;
+        let membership = self.membership;
+        pending.header = Header { system_identifier, timeline, max_ahead_us, membership, ..pending.header };
         pending.active = active.filter(|_| may_be_newest).unwrap_or(self.first_lane);
         Ok(Decision { pending, above: mark_at(now_us), needs_new_file: !is_in_place })
     }

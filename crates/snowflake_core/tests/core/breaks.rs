@@ -61,7 +61,7 @@ fn horizon_stays_at_the_first_id_of_a_running_transaction() {
         let world = Machine::starting_at(DAY);
         let generator = opened(&config, world);
         let before = generator.next_range(used).unwrap();
-        let slots = [Slot::new(), Slot::new()];
+        let slots = [Slot::default(), Slot::default()];
         generator.announce(&slots[1], 7);
         let first = generator.next_id().unwrap();
         assert!(before.last < first);
@@ -83,7 +83,7 @@ fn horizon_stays_at_the_first_id_of_a_running_transaction() {
 fn prepared_transactions_find_a_slot_while_there_is_room() {
     let config = config("41/10/12", 3, 64, limits(Policy::Hold, 10 * MS, 0));
     let generator = opened(&config, Machine::starting_at(DAY));
-    let (own, prepared) = (Slot::new(), [Slot::new(), Slot::new()]);
+    let (own, prepared) = (Slot::default(), [Slot::default(), Slot::default()]);
     let slots = Slots { running: &[], prepared: &prepared };
     generator.next_id().unwrap();
     generator.announce(&own, 7);
@@ -132,7 +132,7 @@ fn rotations_and_replays_are_breaks_and_hold_is_none() {
     world.step(-MINUTE);
     let id = generator.next_id().unwrap();
     let stepped = horizon(&generator);
-    assert_eq!((stepped.breaks, generator.status().rotations), (start.breaks + 2, 2));
+    assert_eq!((stepped.breaks, generator.status().counts.rotations), (start.breaks + 2, 2));
     assert!(stepped.since <= id);
     assert_eq!(tick(&config, stepped.since), tick(&config, id));
 
@@ -142,7 +142,7 @@ fn rotations_and_replays_are_breaks_and_hold_is_none() {
     world.step(-20 * MS);
     let id = generator.next_id().unwrap();
     let replayed = horizon(&generator);
-    assert_eq!((replayed.breaks, generator.status().rotations), (start.breaks + 3, 2));
+    assert_eq!((replayed.breaks, generator.status().counts.rotations), (start.breaks + 3, 2));
     assert_eq!(tick(&config, replayed.since), tick(&config, id));
 }
 
@@ -200,7 +200,7 @@ fn transaction_that_lives_through_breaks_holds_the_horizon_below_its_ids() {
     // To before the start, where no order has begun so far.
     machine.step(-10 * MINUTE);
     machine.id();
-    let slots = [Slot::new()];
+    let slots = [Slot::default()];
     let first = machine.with(|generator| {
         generator.announce(&slots[0], 7);
         generator.next_id().unwrap()

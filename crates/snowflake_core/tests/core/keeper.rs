@@ -56,10 +56,10 @@ fn calls_leave_a_rotation_to_the_keeper() {
     machine.pass(HOUR);
     machine.id();
     machine.step(-10 * SECOND);
-    let rotations = machine.with(|generator| generator.status().rotations);
+    let rotations = machine.with(|generator| generator.status().counts.rotations);
     waits.set(0);
     machine.id();
-    assert_eq!(machine.with(|generator| generator.status().rotations), rotations + 1);
+    assert_eq!(machine.with(|generator| generator.status().counts.rotations), rotations + 1);
     assert_eq!(machine.told(|event| matches!(event, Event::Rotated { .. })), 1);
 }
 

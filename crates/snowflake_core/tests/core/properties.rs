@@ -158,7 +158,7 @@ impl Model {
 
     fn call(&mut self, generator: &Gen, n: i64, undisturbed: bool) {
         self.world.reads.borrow_mut().clear();
-        let rotations = generator.status().rotations;
+        let rotations = generator.status().counts.rotations;
         self.world.observe();
         self.world.reads.borrow_mut().clear();
         let boot = self.world.boot.get();
@@ -170,7 +170,7 @@ impl Model {
         let reads = self.world.reads.take();
         let status = generator.status();
         self.world.observe();
-        let rotated = status.rotations - rotations;
+        let rotated = status.counts.rotations - rotations;
         self.rotations += rotated;
 
         self.check_wait(waited, undisturbed);
@@ -377,12 +377,12 @@ impl Model {
         let status = generator.status();
         self.world.observe();
         let observer = self.world.observer.get();
-        assert_eq!(status.rollbacks, observer.rollbacks - self.stats_since.rollbacks);
-        assert_eq!(status.forward_jumps, observer.forward_jumps - self.stats_since.forward_jumps);
+        assert_eq!(status.steps.rollbacks, observer.rollbacks - self.stats_since.rollbacks);
+        assert_eq!(status.steps.forward_jumps, observer.forward_jumps - self.stats_since.forward_jumps);
         if self.stats_since.rollbacks == 0 {
-            assert_eq!(status.largest_rollback_us, observer.largest);
+            assert_eq!(status.steps.largest_rollback_us, observer.largest);
         }
-        assert_eq!(status.refusals, self.refusals);
+        assert_eq!(status.counts.refusals, self.refusals);
         let issued: u64 = self.lanes.iter().map(|lane| lane.issued).sum();
         assert_eq!(status.issued, issued - self.resets_before, "issued");
         let statuses = generator.lane_statuses();
@@ -480,7 +480,7 @@ impl Model {
                 (self.rotations, self.refusals) = (0, 0);
             }
         }
-        assert_eq!(first.status().rotations, self.rotations);
+        assert_eq!(first.status().counts.rotations, self.rotations);
         self.see_marks(first);
         self.world.observe();
     }
@@ -498,7 +498,7 @@ fn keeps_the_guarantees(config: Config, start: i64, ops: Vec<Op>) {
     let callers: [Gen; 3] = generators(&config, world);
     let mut model = Model::new(config, world);
     assert!(callers[0].next_id().is_err(), "the gate is closed");
-    model.refusals = callers[0].status().refusals;
+    model.refusals = callers[0].status().counts.refusals;
     model.reload(&callers[0], config.limits);
     model.run(&callers, Op::Open(1));
     model.run(&callers, Op::Step(outside_us));

@@ -42,14 +42,14 @@ fn a_call_that_straddles_a_rotation_costs_no_second_lane() {
     world.interrupt(1, When::AfterRead, move || {
         world.step(-HOUR);
         let id = theirs.next_id().unwrap();
-        assert_eq!(theirs.status().rotations, 1);
+        assert_eq!(theirs.status().counts.rotations, 1);
         assert_eq!(tick(&config, id), (DAY - HOUR) / MS);
     });
     let straddling = ours.next_id().unwrap();
     assert!(world.all_hooks_ran());
     assert_eq!(worker(&config, straddling), 0, "it claims in the lane that it had read");
     ours.next_id().unwrap();
-    assert_eq!(ours.status().rotations, 1);
+    assert_eq!(ours.status().counts.rotations, 1);
 }
 
 /// The call that comes late to the lock finds the rotation done.
@@ -70,7 +70,7 @@ fn a_rotation_that_somebody_else_has_made_is_not_made_again() {
         let id = ours.next_id().unwrap();
         assert!(world.all_hooks_ran());
         let status = ours.status();
-        assert_eq!((status.rotations, status.rollbacks), (1, 1), "interrupted at look {look}");
+        assert_eq!((status.counts.rotations, status.steps.rollbacks), (1, 1), "interrupted at look {look}");
         assert_eq!(worker(&config, id), status.worker);
         assert_eq!(world.news().len(), 1, "reported once");
     }
@@ -126,7 +126,7 @@ fn a_clock_that_stands_still_holds_nobody_up_while_ids_are_left() {
     let [ours, theirs] = used_up(world);
     world.stalled.set(true);
     assert_eq!(waited(world, || theirs.next_range(3)), 0);
-    assert_eq!(ours.status().rotations, 0);
+    assert_eq!(ours.status().counts.rotations, 0);
     // The tick that max_ahead allows is full, and no wait brings another.
     ours.next_id().unwrap_err();
 }
@@ -167,7 +167,7 @@ fn replay_follows_the_clock_and_goes_on_inside_used_ticks() {
         assert_eq!(ours.next_id().unwrap(), first + 1);
         world.pass(MS);
     }
-    assert_eq!(ours.status().rotations, 0);
+    assert_eq!(ours.status().counts.rotations, 0);
     assert_eq!(ours.status().issued, 40);
 }
 
@@ -183,7 +183,7 @@ fn two_steps_back_that_together_leave_the_ring_end_in_a_rotation() {
         world.step(-10 * MS);
         ours.next_id().unwrap();
     }
-    assert_eq!(ours.status().rotations, 1);
+    assert_eq!(ours.status().counts.rotations, 1);
     assert_eq!(ours.status().issued, 42);
 }
 
@@ -301,7 +301,7 @@ fn error_before_the_epoch_says_by_how_much() {
     assert_eq!(ours.status().before_epoch_us, HOUR);
     world.pass(HOUR - 9 * MS);
     assert_eq!(tick(&config, ours.next_id().unwrap()), 1);
-    assert_eq!(ours.status().rotations, 0);
+    assert_eq!(ours.status().counts.rotations, 0);
 }
 
 // ---- Waiting ----
@@ -315,7 +315,7 @@ fn a_clock_that_stands_still_does_not_hold_a_call_for_ever() {
         let boot = world.boot.get();
         let ids: Vec<_> = (0..4).map(|_| ours.next_id().unwrap()).collect();
         assert_eq!(tick(&config, ids[0]), tick(&config, ids[3]));
-        assert_eq!(ours.status().rotations, 1);
+        assert_eq!(ours.status().counts.rotations, 1);
         assert!(world.boot.get() - boot <= 7 * MS);
         let refusal = ours.next_id().unwrap_err();
         assert!(matches!(refusal, Refusal::NoLane(_)), "{refusal:?}");
@@ -331,12 +331,12 @@ fn a_reading_from_before_a_step_counts_no_step() {
     let theirs = leak(theirs);
     world.interrupt(1, When::AfterRead, || {
         world.step(-HOUR);
-        assert_eq!(theirs.status().rollbacks, 1);
+        assert_eq!(theirs.status().steps.rollbacks, 1);
     });
     ours.status();
     let status = ours.status();
     assert!(world.all_hooks_ran());
-    assert_eq!((status.rollbacks, status.forward_jumps), (1, 0));
+    assert_eq!((status.steps.rollbacks, status.steps.forward_jumps), (1, 0));
     assert_eq!(world.news(), []);
 }
 
@@ -349,15 +349,15 @@ fn a_process_that_sleeps_between_two_clocks_has_seen_no_step() {
     world.interrupt(1, When::BeforeRead, || world.pass(20 * MS));
     open_gate(&config, &ours, 1);
     assert!(world.all_hooks_ran());
-    assert_eq!(ours.status().rollbacks, 0, "slept when the offset was first seen");
+    assert_eq!(ours.status().steps.rollbacks, 0, "slept when the offset was first seen");
 
     world.step(-HOUR);
     world.interrupt(1, When::BeforeRead, || world.pass(20 * MS));
     ours.status();
     let status = ours.status();
     assert!(world.all_hooks_ran());
-    assert_eq!(status.rollbacks, 1, "slept when the step was seen");
-    assert_eq!(status.largest_rollback_us, HOUR);
+    assert_eq!(status.steps.rollbacks, 1, "slept when the step was seen");
+    assert_eq!(status.steps.largest_rollback_us, HOUR);
 }
 
 /// The host may take long over a report, or call the generator, so no lock is held.
@@ -386,7 +386,7 @@ fn a_refusal_is_told_once_until_there_was_an_id_again() {
         world.step(HOUR);
         ours.next_id().unwrap();
     }
-    assert_eq!(ours.status().refusals, 6);
+    assert_eq!(ours.status().counts.refusals, 6);
 }
 
 // ---- Rotation by hand, timelines, limits ----
@@ -409,7 +409,7 @@ fn each_rollback_uses_a_lane_and_one_more_is_refused_until_the_first_is_free() {
     assert_eq!(refusal, Refusal::NoLane(expected));
     assert_eq!(ours.obstacle(), Some(refusal));
     assert_eq!(ours.lane_statuses().iter().map(|lane| lane.issued).collect::<Vec<_>>(), [2; 4]);
-    assert_eq!(ours.status().rotations, 3);
+    assert_eq!(ours.status().counts.rotations, 3);
 }
 
 /// `max_wait` is for whichever lane is usable first, not only for the active one.
@@ -430,12 +430,12 @@ fn a_lane_that_is_usable_within_max_wait_is_waited_for() {
         let foretold = ours.obstacle();
         let outcome = ours.next_id();
         assert_eq!(outcome.err(), foretold);
-        assert_eq!(ours.status().refusals, u64::from(wait.is_none()));
+        assert_eq!(ours.status().counts.refusals, u64::from(wait.is_none()));
         if let Some(wait) = wait {
             let id = outcome.unwrap();
             assert_eq!((worker(&config, id), tick(&config, id)), (0, usable / MS - 10));
             assert_eq!(world.wall() - now, wait);
-            assert_eq!(ours.status().waits, 1);
+            assert_eq!(ours.status().counts.waits, 1);
         } else {
             let Err(Refusal::NoLane(no_lane)) = outcome else { panic!("{outcome:?}") };
             assert_eq!((no_lane.worker, no_lane.usable_at_us - now), (0, 5 * MS + 1));

@@ -34,14 +34,14 @@ fn a_rotation_in_the_middle_of_a_replay_behind_the_ring_costs_one_lane() {
             world.step(-10 * MS);
             world.interrupt(look, when, || {
                 // While this thread holds the lock, nobody else can rotate.
-                if !is_locked() && theirs.status().rotations == 0 {
+                if !is_locked() && theirs.status().counts.rotations == 0 {
                     theirs.rotate_now().unwrap();
                 }
             });
             let id = ours.next_id().unwrap();
             interrupted += usize::from(world.all_hooks_ran());
             let now = world.wall() / MS;
-            assert_eq!(ours.status().rotations, 1, "look {look}");
+            assert_eq!(ours.status().counts.rotations, 1, "look {look}");
             // A call that had read the old lane before the rotation may still use it.
             let next = ours.next_id().unwrap();
             for id in [id, next] {
@@ -49,7 +49,7 @@ fn a_rotation_in_the_middle_of_a_replay_behind_the_ring_costs_one_lane() {
                 assert!(parts.tick <= now, "look {look}: {} ticks ahead of the clock", parts.tick - now);
             }
             assert_eq!(parts(&config, next).worker, 2 * 256, "look {look}: of the lane that was entered");
-            assert_eq!(ours.status().rotations, 1, "look {look}");
+            assert_eq!(ours.status().counts.rotations, 1, "look {look}");
         }
     }
     assert!(interrupted >= 8, "{interrupted} looks were interrupted");
@@ -65,7 +65,7 @@ fn a_step_forward_is_told_of_from_a_minute_on() {
         ours.next_id().unwrap();
         world.step(step);
         ours.next_id().unwrap();
-        assert_eq!(ours.status().forward_jumps, u64::from(is_told), "{step} us");
+        assert_eq!(ours.status().steps.forward_jumps, u64::from(is_told), "{step} us");
         let told = if is_told { vec![Event::ForwardJump(step)] } else { vec![] };
         assert_eq!(world.news(), told, "{step} us");
     }

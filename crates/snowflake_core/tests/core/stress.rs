@@ -77,7 +77,7 @@ fn hammer<P: Platform + Sync + Copy>(config: &Config, platform: P, threads: usiz
         calls.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     let issued = generators[0].lane_statuses().iter().map(|lane| (lane.worker, lane.issued)).collect();
-    Outcome { began_us, threads, issued, rotations: generators[0].status().rotations }
+    Outcome { began_us, threads, issued, rotations: generators[0].status().counts.rotations }
 }
 
 struct Outcome {
@@ -280,7 +280,7 @@ fn a_hundred_threads_that_see_one_step_make_one_rotation() {
             }
         });
         let status = generators[0].status();
-        assert_eq!((status.rotations, status.rollbacks, status.forward_jumps), (1, 1, 0));
+        assert_eq!((status.counts.rotations, status.steps.rollbacks, status.steps.forward_jumps), (1, 1, 0));
         assert_eq!((status.issued, clock.jumps_forward.load(Ordering::Relaxed)), (101, 0));
     }
 }

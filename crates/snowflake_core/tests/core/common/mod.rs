@@ -158,5 +158,7 @@ pub fn config(bits: &str, backups: usize, ring_ticks: usize, limits: Limits) -> 
 }
 
 pub fn limits(policy: Policy, max_ahead_us: i64, max_wait_us: i64) -> Limits {
-    Limits { policy, max_ahead_us, max_wait_us }
+    let mut limits = Limits::default();
+    (limits.policy, limits.max_ahead_us, limits.max_wait_us) = (policy, max_ahead_us, max_wait_us);
+    limits
 }

@@ -39,7 +39,7 @@ impl<R: RawMutex> Memory<R> {
         let lanes = config.workers.lanes();
         Self {
             control: Control::new(R::INIT, config, 0),
-            lanes: (0..lanes).map(|_| LaneMemory::new()).collect(),
+            lanes: (0..lanes).map(|_| LaneMemory::default()).collect(),
             slots: (0..lanes * config.ring_ticks).map(|_| AtomicU64::new(0)).collect(),
         }
     }
