@@ -14,7 +14,6 @@
 //! 2. If no callback runs, or the child takes too long, the kernel signals the child when the worker is gone. On this
 //!    and all termination signals the child exits with a status, which the postmaster ignores.
 
-use crate::messages::Awaited;
 use crate::platform::waiting;
 use crate::postgres::display::io_error;
 use crate::postgres::time::clock_us;
@@ -96,7 +95,7 @@ fn run_contact(
             let text = format!("the registry did not answer within {} s", limit.as_secs());
             return Ok(Ended::Answered(Err(Failure::new(Kind::Connection, text))));
         }
-        waiting::until_readable(reader.as_raw_fd(), left, Awaited::Registry);
+        waiting::until_readable(reader.as_raw_fd(), left, waiting::Awaited::Registry);
     }
     let ended = child.wait();
     let result = serde_json::from_slice(&bytes).unwrap_or_else(|_| Err(Failure::new(Kind::Server, ended)));

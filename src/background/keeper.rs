@@ -7,7 +7,7 @@ use crate::postgres::wakeup::{self, BackgroundProcess};
 use crate::session::{generator, start};
 use crate::settings;
 use crate::shmem::{self, SharedGenerator};
-use pgrx::bgworkers::{BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime, SignalWakeFlags};
+use pgrx::bgworkers::{BackgroundWorker, BgWorkerStartTime, SignalWakeFlags};
 use pgrx::prelude::*;
 use snowflake_core::{ClosedReason, NotOpen, Platform};
 use std::time::{Duration, Instant};
@@ -17,22 +17,14 @@ const ROUND: Duration = Duration::from_millis(100);
 const IDLE_ROUND: Duration = Duration::from_secs(1);
 /// After this long without an ID, the keeper stops writing.
 const IDLE_AFTER: Duration = Duration::from_secs(60);
-const RESTART_AFTER: Duration = Duration::from_secs(1);
 
 /// Registers the keeper, which the postmaster starts once recovery is over. Without a generator it starts earlier, and
 /// only logs why. The postmaster cannot log that here, because it starts the logging collector later.
 pub fn register() {
-    let has_generator = settings::get().is_some_and(|settings| settings.config().is_some());
+    let has_generator = settings::config().is_some();
     let start =
         if has_generator { BgWorkerStartTime::RecoveryFinished } else { BgWorkerStartTime::ConsistentState };
-    BackgroundWorkerBuilder::new("snowflake_id keeper")
-        .set_type("snowflake_id keeper")
-        .set_library("snowflake_id")
-        .set_function("snowflake_keeper_main")
-        .enable_shmem_access(None)
-        .set_start_time(start)
-        .set_restart_time(Some(RESTART_AFTER))
-        .load();
+    super::register("snowflake_id keeper", "snowflake_keeper_main", start);
 }
 
 /// The keeper's process.
@@ -59,9 +51,7 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
     let mut is_reloaded = false;
     let mut is_locked = true;
     while BackgroundWorker::wait_latch(Some(round)) {
-        if BackgroundWorker::sighup_received() {
-            // SAFETY: a background worker rereads its settings here, as every server process does.
-            unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
+        if super::reread_settings() {
             is_reloaded = true;
             log_pending_registry();
         }
@@ -83,9 +73,7 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
         }
         round = if is_idle { IDLE_ROUND } else { ROUND };
     }
-    // After status 0 the postmaster would not start the keeper again.
-    // SAFETY: ends the process as PostgreSQL's own workers do.
-    unsafe { pg_sys::proc_exit(1) };
+    super::end();
 }
 
 /// Logs the end of the layout's time two years ahead, because a whole fleet has to change its layout.

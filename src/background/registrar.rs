@@ -6,33 +6,29 @@
 
 use super::contact::{Ended, contact};
 use super::lease::Leasing;
+use super::reread_settings;
 use crate::messages::{LeaseFailure, log};
 use crate::postgres::wakeup::{self, BackgroundProcess};
 use crate::settings;
 use crate::shmem::{self, contact_status};
-use pgrx::bgworkers::{BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime, SignalWakeFlags};
+use pgrx::bgworkers::{BackgroundWorker, BgWorkerStartTime, SignalWakeFlags};
 use pgrx::prelude::*;
 use snowflake_contact::{Failure, Kind, Pace, Reply};
 use std::time::{Duration, Instant};
 
-const RESTART_AFTER: Duration = Duration::from_secs(1);
 /// Pause after which a server that cannot ask tries again.
 const RETRY_ASKING: Duration = Duration::from_secs(1);
 
 /// Registers the registrar if a registry is configured. It starts with the postmaster, because a lease must be renewed
 /// during a long recovery, and a standby has a lease, too.
 pub fn register() {
-    if settings::registry().is_none() {
-        return;
+    if settings::registry().is_some() {
+        super::register(
+            "snowflake_id registrar",
+            "snowflake_registrar_main",
+            BgWorkerStartTime::PostmasterStart,
+        );
     }
-    BackgroundWorkerBuilder::new("snowflake_id registrar")
-        .set_type("snowflake_id registrar")
-        .set_library("snowflake_id")
-        .set_function("snowflake_registrar_main")
-        .enable_shmem_access(None)
-        .set_start_time(BgWorkerStartTime::PostmasterStart)
-        .set_restart_time(Some(RESTART_AFTER))
-        .load();
 }
 
 /// The registrar's process.
@@ -44,9 +40,7 @@ pub extern "C-unwind" fn snowflake_registrar_main(_argument: pg_sys::Datum) {
     // registrar again.
     let Some(generator) = shmem::generator() else { return };
     run(Leasing::of(generator));
-    // After status 0 the postmaster would not start the registrar again.
-    // SAFETY: ends the process as PostgreSQL's own workers do.
-    unsafe { pg_sys::proc_exit(1) };
+    super::end();
 }
 
 /// Makes contacts until SIGTERM. Sends nothing at a stop: the next start goes on with the lease by the host's token.
@@ -105,16 +99,6 @@ fn run(mut leasing: Leasing) {
             break;
         }
     }
-}
-
-/// Rereads the settings after a reload; returns whether there was one.
-fn reread_settings() -> bool {
-    let are_reloaded = BackgroundWorker::sighup_received();
-    if are_reloaded {
-        // SAFETY: a background worker rereads its settings here, as every server process does.
-        unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
-    }
-    are_reloaded
 }
 
 /// A random number from 0 to 1.

@@ -6,13 +6,12 @@ use super::row::record;
 use crate::messages::reading;
 use crate::postgres::time::to_postgres;
 use crate::session::layout_guard;
-use crate::settings::Settings;
 use crate::shmem;
 use pgrx::is_a;
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use pgrx::prelude::*;
 use snowflake_core::placement::{Misplaced, Placement};
-use snowflake_core::{Layout, Parts};
+use snowflake_core::{Config, Layout, Parts};
 use std::ffi::c_int;
 
 extension_sql_file!(
@@ -22,11 +21,11 @@ extension_sql_file!(
 );
 
 /// The settings; an error unless the layout has the worker, and this server does not use it.
-fn settings_for(worker: i32) -> &'static Settings {
+fn settings_for(worker: i32) -> &'static Config {
     let settings = layout_guard::for_owners().unwrap_or_else(|error| error.raise());
     let workers = settings.layout.workers();
     if !(0..workers).contains(&i64::from(worker)) {
-        reading::field_outside("worker", worker, workers - 1).raise();
+        reading::field_outside("worker", worker, workers - 1, &settings.layout).raise();
     }
     let configured = settings.configured_home();
     // An ended lease counts, too, until the server has another one.
@@ -44,7 +43,7 @@ fn tick_outside(layout: &Layout, tick: i64) -> ! {
     reading::time_outside(to_postgres(layout.starts_at(tick))).raise()
 }
 
-fn id(settings: &Settings, worker: i32, tick: i64, sequence: i64) -> i64 {
+fn id(settings: &Config, worker: i32, tick: i64, sequence: i64) -> i64 {
     let parts = Parts { tick, datacenter: settings.datacenter, worker: worker.into(), sequence };
     settings.layout.pack(parts).expect("every field was checked")
 }
@@ -85,7 +84,7 @@ unsafe extern "C-unwind" {
 
 /// The rows of a query so far.
 struct Import {
-    settings: &'static Settings,
+    settings: &'static Config,
     /// The worker, which was checked.
     worker: i32,
     placement: Placement,

@@ -1,4 +1,4 @@
-//! SQL arguments in, core calls, SQL values out: a file per purpose. Comments and grants are in `sql/`.
+//! SQL arguments in, core calls, SQL values out: a file per purpose.
 
 mod calling;
 mod copying;

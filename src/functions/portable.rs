@@ -39,7 +39,7 @@ fn snowflake_generator_sql(
     let layout = chosen_layout(layout, tick, epoch);
     let highest = layout.workers() - 1;
     if !(0..=highest).contains(&worker.into()) {
-        reading::worker_outside(worker, highest, &layout.bits().to_string()).raise();
+        reading::field_outside("worker", worker, highest, &layout).raise();
     }
     Some(chars_as_bytes(&statements(&layout, worker.into(), &schema)))
 }

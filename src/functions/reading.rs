@@ -6,10 +6,10 @@ use super::{function_info, hot_reader};
 use crate::messages::reading;
 use crate::postgres::time::{from_postgres, timestamp};
 use crate::session::layout_guard;
-use crate::settings::{self, Settings};
+use crate::settings;
 use pgrx::prelude::*;
 use snowflake_core::base62;
-use snowflake_core::{Layout, Parts};
+use snowflake_core::{Config, Layout, Parts};
 
 extension_sql!(
     r#"
@@ -52,7 +52,7 @@ extension_sql_file! {
 }
 
 /// The settings, or the error why no ID can be read.
-fn layout_settings() -> &'static Settings {
+fn layout_settings() -> &'static Config {
     layout_guard::for_reading().unwrap_or_else(|error| error.raise())
 }
 
@@ -65,25 +65,25 @@ fn unpack(id: i64) -> Parts {
     layout().unpack(id).unwrap_or_else(|| reading::not_an_id(id).raise())
 }
 
-fn created_at(settings: &Settings, parts: Parts) -> TimestampWithTimeZone {
+fn created_at(settings: &Config, parts: Parts) -> TimestampWithTimeZone {
     timestamp(settings.layout.starts_at(parts.tick))
 }
 
 /// `None` in a layout without datacenters.
-fn datacenter(settings: &Settings, parts: Parts) -> Option<i32> {
+fn datacenter(settings: &Config, parts: Parts) -> Option<i32> {
     (settings.layout.bits().datacenter > 0).then_some(parts.datacenter as i32)
 }
 
-fn worker(_: &Settings, parts: Parts) -> i32 {
+fn worker(_: &Config, parts: Parts) -> i32 {
     parts.worker as i32
 }
 
-fn sequence(_: &Settings, parts: Parts) -> i32 {
+fn sequence(_: &Config, parts: Parts) -> i32 {
     parts.sequence as i32
 }
 
 /// Reads a field of an ID, or raises the error why it cannot be read.
-fn read<T>(id: i64, field: impl Fn(&Settings, Parts) -> T) -> T {
+fn read<T>(id: i64, field: impl Fn(&Config, Parts) -> T) -> T {
     field(layout_settings(), unpack(id))
 }
 
@@ -92,7 +92,7 @@ fn read<T>(id: i64, field: impl Fn(&Settings, Parts) -> T) -> T {
 /// # Safety
 /// The function is STRICT, and its first argument is a bigint.
 #[inline(always)]
-unsafe fn try_read<T>(call: pg_sys::FunctionCallInfo, field: impl Fn(&Settings, Parts) -> T) -> Option<T> {
+unsafe fn try_read<T>(call: pg_sys::FunctionCallInfo, field: impl Fn(&Config, Parts) -> T) -> Option<T> {
     // SAFETY: by this function's contract, the argument is present and not null.
     let id = unsafe { (*call).args.as_slice(1)[0].value.value() as i64 };
     let settings = layout_guard::known_for_reading()?;
@@ -155,7 +155,7 @@ hot_reader! {
 #[inline(always)]
 unsafe fn try_read_server(
     call: pg_sys::FunctionCallInfo,
-    field: impl Fn(&Settings, Parts) -> Option<i32>,
+    field: impl Fn(&Config, Parts) -> Option<i32>,
 ) -> Option<Option<i32>> {
     if !settings::bad_values().is_empty() {
         return None;
@@ -164,7 +164,7 @@ unsafe fn try_read_server(
     unsafe { try_read(call, field) }
 }
 
-fn server(settings: &Settings, parts: Parts) -> Option<i32> {
+fn server(settings: &Config, parts: Parts) -> Option<i32> {
     settings.workers.owner(parts.worker).map(|(home, _)| home as i32)
 }
 
@@ -199,13 +199,13 @@ COMMENT ON FUNCTION snowflake_encode(timestamptz, integer, integer) IS
     'returns the ID of a time, a worker and a sequence, in this server''s datacenter if the layout has one';
 "#)]
 fn snowflake_encode(ts: TimestampWithTimeZone, worker: i32, sequence: i32) -> i64 {
-    let Settings { layout, datacenter, .. } = layout_settings();
+    let Config { layout, datacenter, .. } = layout_settings();
     let tick = tick_of(ts);
     for (name, value, values) in
         [("worker", worker, layout.workers()), ("sequence", sequence, layout.sequences())]
     {
         if !(0..values).contains(&i64::from(value)) {
-            reading::field_outside(name, value, values - 1).raise();
+            reading::field_outside(name, value, values - 1, layout).raise();
         }
     }
     let parts = Parts { tick, datacenter: *datacenter, worker: worker.into(), sequence: sequence.into() };
@@ -268,9 +268,6 @@ CREATE FUNCTION snowflake_from_base62(base62 text) RETURNS bigint
 COMMENT ON FUNCTION snowflake_from_base62(text) IS 'converts the result of snowflake_to_base62 back to the ID';
 "#)]
 fn snowflake_from_base62(base62: GivenText<'_>) -> i64 {
-    let id = base62.read().and_then(|text| match base62.is_ascii() {
-        true => base62::from_base62(&text).map_err(|problem| problem.to_string()),
-        false => Err(reading::BASE62_DIGITS.to_owned()),
-    });
+    let id = base62.read().and_then(|text| base62::from_base62(&text).map_err(|problem| problem.to_string()));
     id.unwrap_or_else(|problem| reading::not_base62(&base62.quote(), problem).raise())
 }

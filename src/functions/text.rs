@@ -27,10 +27,6 @@ impl<'a> GivenText<'a> {
         if self.length > LONGEST { Err(too_long(self.length)) } else { Ok(shown(self.start)) }
     }
 
-    pub fn is_ascii(&self) -> bool {
-        self.start.is_ascii()
-    }
-
     /// The text as a message quotes it.
     pub fn quote(&self) -> String {
         quote(self.start)

@@ -5,7 +5,7 @@ use crate::postgres::display::os_error;
 use crate::postgres::time::{clock_us, timestamp};
 use crate::postgres::wakeup::{self, BackgroundProcess};
 use crate::session::generator;
-use crate::settings::{self, Settings};
+use crate::settings;
 use crate::shmem;
 use crate::shmem::contact_status::{self, ContactStatus, Outcome};
 
@@ -85,19 +85,19 @@ fn snowflake_status_row(call: pg_sys::FunctionCallInfo) -> pgrx::composite_type!
         status.map(|s| millis(s.ahead_us)).into_datum(),
         status.and_then(|s| s.reserved_until_us).map(timestamp).into_datum(),
         status.map(|s| count(s.issued)).into_datum(),
-        status.map(|s| count(s.waits)).into_datum(),
-        status.map(|s| millis(count(s.wait_us))).into_datum(),
-        status.map(|s| count(s.rollbacks)).into_datum(),
-        status.map(|s| millis(s.largest_rollback_us)).into_datum(),
-        status.map(|s| count(s.forward_jumps)).into_datum(),
-        status.map(|s| count(s.rotations)).into_datum(),
-        status.map(|s| count(s.refusals)).into_datum(),
+        status.map(|s| count(s.counts.waits)).into_datum(),
+        status.map(|s| millis(count(s.counts.wait_us))).into_datum(),
+        status.map(|s| count(s.steps.rollbacks)).into_datum(),
+        status.map(|s| millis(s.steps.largest_rollback_us)).into_datum(),
+        status.map(|s| count(s.steps.forward_jumps)).into_datum(),
+        status.map(|s| count(s.counts.rotations)).into_datum(),
+        status.map(|s| count(s.counts.refusals)).into_datum(),
         layout.map(|layout| layout.bits().to_string()).into_datum(),
         layout.map(|layout| timestamp(layout.epoch_us())).into_datum(),
         layout.map(|layout| timestamp(layout.ends_at_us())).into_datum(),
         wakeup::pid_of(BackgroundProcess::Keeper).into_datum(),
         status.and_then(|s| s.write_error).map(os_error).into_datum(),
-        status.map(|s| timestamp(s.since_us)).into_datum(),
+        status.map(|s| timestamp(s.counts.since_us)).into_datum(),
         member.as_ref().map(|_| settings::node_name()).into_datum(),
         member.as_ref().map(|m| m.state).into_datum(),
         member.as_ref().and_then(|m| m.granted_until_us).map(timestamp).into_datum(),
@@ -109,7 +109,7 @@ fn snowflake_status_row(call: pg_sys::FunctionCallInfo) -> pgrx::composite_type!
 }
 
 fn configured_home() -> Option<i64> {
-    settings::get().and_then(Settings::configured_home)
+    settings::configured_home()
 }
 
 /// This server as a node of a fleet with a registry.

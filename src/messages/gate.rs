@@ -1,7 +1,7 @@
 //! Errors of a generator that does not generate, by cause: a server that is not set up, a gate that is closed, a clock
 //! that moved, a reservation that cannot be written.
 
-use super::{Error, LeaseFailure, NO_DETAIL, NO_HINT, STATE_FILE, error, not_ready};
+use super::{Error, LeaseFailure, NO_HINT, STATE_FILE, error, not_ready};
 use crate::postgres::display::{duration, os_error, quote, shown, timestamp};
 use crate::postgres::time::clock_us;
 use crate::postgres::wakeup::{self, BackgroundProcess};
@@ -35,17 +35,6 @@ const NO_REGISTRAR: &str =
 /// Its hint. PostgreSQL's views do not show a background worker without a database.
 const NO_REGISTRAR_HINT: &str = "If ps(1) does not show the process within a minute, raise max_worker_processes and \
      restart the server.";
-
-/// The object of a wait, for errors and wait events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Awaited {
-    /// The wall clock.
-    Clock,
-    /// The state file: a write of this process or of another one.
-    State,
-    /// The fleet's registry.
-    Registry,
-}
 
 // ---- a server that is not set up ----
 
@@ -125,17 +114,10 @@ pub fn in_parallel_worker() -> Error {
 }
 
 pub fn no_lease(why: Option<LeaseFailure>) -> Error {
-    let (detail, hint) = match why {
-        _ if wakeup::pid_of(BackgroundProcess::Registrar).is_none() => {
-            (NO_REGISTRAR.to_owned(), NO_REGISTRAR_HINT.to_owned())
-        }
-        Some(why) => (last_contact(&why), why.hint),
-        None => (
-            "The first contact with the registry has not ended yet.".to_owned(),
-            "Retry the statement later. The view snowflake_status then shows how the contact ended."
-                .to_owned(),
-        ),
-    };
+    let (detail, hint) = why_not_renewed(why).unwrap_or_else(|| {
+        let hint = "Retry the statement later. The view snowflake_status then shows how the contact ended.";
+        ("The first contact with the registry has not ended yet.".to_owned(), hint.to_owned())
+    });
     not_ready(
         "cannot generate a snowflake ID: the registry has assigned no worker to this server",
         detail,
@@ -143,28 +125,24 @@ pub fn no_lease(why: Option<LeaseFailure>) -> Error {
     )
 }
 
-/// Detail about a last contact that brought no lease. The cause may name hosts, role and database.
-fn last_contact(why: &LeaseFailure) -> String {
-    match sees_all_settings() {
-        true => format!(
-            "The last contact with the registry brought no lease: {}.",
-            why.error.trim_end_matches('.')
-        ),
-        false => "The last contact with the registry brought no lease.".to_owned(),
+/// Detail and hint: why the last contact brought no lease, which may name hosts, role and database.
+fn why_not_renewed(why: Option<LeaseFailure>) -> Option<(String, String)> {
+    if wakeup::pid_of(BackgroundProcess::Registrar).is_none() {
+        return Some((NO_REGISTRAR.to_owned(), NO_REGISTRAR_HINT.to_owned()));
     }
+    let LeaseFailure { error, hint } = why?;
+    let cause =
+        if sees_all_settings() { format!(": {}", error.trim_end_matches('.')) } else { String::new() };
+    Some((format!("The last contact with the registry brought no lease{cause}."), hint))
 }
 
 /// Detail and hint: when the lease ended, and why it was not renewed. Without a cause, no contact has failed: the clock was
 /// set forward, or the server slept, and the next contact renews the lease.
 pub(super) fn lease_end(home: i64, ended_at_us: i64, why: Option<LeaseFailure>) -> (String, String) {
     let ended = format!("The lease of worker {home} ended at {}.", timestamp(ended_at_us));
-    match why {
-        _ if wakeup::pid_of(BackgroundProcess::Registrar).is_none() => {
-            (format!("{ended} {NO_REGISTRAR}"), NO_REGISTRAR_HINT.to_owned())
-        }
-        Some(why) => (format!("{ended} {}", last_contact(&why)), why.hint),
-        None => (format!("{ended} This server asks the registry to renew it."), NO_HINT.to_owned()),
-    }
+    let asks = || ("This server asks the registry to renew it.".to_owned(), NO_HINT.to_owned());
+    let (why, hint) = why_not_renewed(why).unwrap_or_else(asks);
+    (format!("{ended} {why}"), hint)
 }
 
 pub fn lease_ended(home: i64, ended_at_us: i64, why: Option<LeaseFailure>) -> Error {
@@ -194,7 +172,9 @@ pub fn refused(refusal: Refusal) -> Error {
         Refusal::LeaseEnded => unreachable!("it is said with the lease"),
         Refusal::Exhausted => not_ready(
             "cannot generate a snowflake ID: the layout's time field is exhausted",
-            layout_end(),
+            settings::layout()
+                .map(|it| format!("Layout {it} ends at {}.", timestamp(it.ends_at_us())))
+                .unwrap_or_default(),
             "Correct the clock if it is ahead. Otherwise move the fleet to a layout with more time bits or a coarser \
              tick.",
         ),
@@ -243,16 +223,6 @@ fn usable_first(no_lane: &NoLane) -> String {
         "Worker {} is usable first, when the clock reaches {}.",
         no_lane.worker,
         timestamp(no_lane.usable_at_us)
-    )
-}
-
-fn layout_end() -> String {
-    settings::layout().map_or_else(
-        || NO_DETAIL.to_owned(),
-        |configured| {
-            let end = configured.ends_at_us();
-            format!("Layout {configured} ends at {}.", timestamp(end))
-        },
     )
 }
 

@@ -6,31 +6,25 @@ use crate::postgres::display::{duration, io_error, os_error, shown, timestamp};
 use crate::postgres::time::clock_us;
 use pgrx::PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION as NO_ERROR;
 use pgrx::prelude::*;
-use snowflake_core::{Event, NoLane, Refusal};
+use snowflake_core::{Event, Refusal};
 use std::borrow::Cow;
 use std::io;
 use std::path::Path;
 
-/// Logs an event of the generator.
 pub fn event(event: Event) {
-    match event {
-        Event::Refused(no_lane) => refused(no_lane),
-        other => write(describe(other)),
-    }
+    write(describe(event));
 }
 
-/// Logs why no IDs are generated, before the first call.
 pub fn unavailable(why: Error) {
+    write(cannot_generate(why));
+}
+
+/// The error that a call gets.
+fn cannot_generate(why: Error) -> Text {
     let message = format!("snowflake_id: cannot generate IDs: {}", why.cause());
-    write(text(message, why.0.detail, why.0.hint));
+    text(message, why.0.detail, why.0.hint)
 }
 
-/// Logs once the error that every call gets while no worker is usable.
-fn refused(no_lane: NoLane) {
-    unavailable(gate::refused(Refusal::NoLane(no_lane)));
-}
-
-/// Logs the end of the layout's time field.
 pub fn expiry(expires_at_us: i64) {
     write(text(
         format!("snowflake_id: the layout's time field ends at {}", timestamp(expires_at_us)),
@@ -39,7 +33,6 @@ pub fn expiry(expires_at_us: i64) {
     ));
 }
 
-/// Logs that a reload of max_ahead takes effect only in part.
 pub fn clamped(held_us: i64) {
     write(text(
         format!("snowflake_id: max_ahead is limited to {} ms until the next restart", held_us / 1_000),
@@ -48,18 +41,16 @@ pub fn clamped(held_us: i64) {
     ));
 }
 
-/// Logs why a contact with the registry brought no reply.
 pub fn registry_unreachable(why: &LeaseFailure) {
     contact_failed("snowflake_id: could not contact the registry", why);
 }
 
-/// Logs a failed contact. The registry's text may be in any language.
+/// The registry's text may be in any language.
 fn contact_failed(message: &'static str, why: &LeaseFailure) {
     let [error, hint] = [&why.error, &why.hint].map(|text| shown(text.as_bytes()).into_owned());
     write(text(message, error, hint));
 }
 
-/// Logs that a reload has removed the registry.
 pub fn registry_removed() {
     write(text(
         "snowflake_id: snowflake_id.registry was removed, and the lease is not renewed",
@@ -69,7 +60,6 @@ pub fn registry_removed() {
     ));
 }
 
-/// Logs the worker that the registry has assigned.
 pub fn lease_granted(home: i64, until_us: i64) {
     write(text(
         format!("snowflake_id: the registry assigned home worker {home} to this server"),
@@ -78,31 +68,26 @@ pub fn lease_granted(home: i64, until_us: i64) {
     ));
 }
 
-/// Logs that the registry has ended the lease.
 pub fn lease_lost(why: &LeaseFailure) {
     let detail = format!("{} This server asks for another worker at once.", shown(why.error.as_bytes()));
     let hint = shown(why.hint.as_bytes()).into_owned();
     write(text("snowflake_id: the registry ended this server's lease", detail, hint));
 }
 
-/// Logs why the registry has granted nothing.
 pub fn lease_refused(why: &LeaseFailure) {
     contact_failed("snowflake_id: the registry refused this server's request", why);
 }
 
-/// Logs that the lease has ended because no contact has renewed it.
 pub fn lease_ended(home: i64, ended_at_us: i64, why: Option<LeaseFailure>) {
     let (detail, hint) = lease_end(home, ended_at_us, why);
     let [detail, hint] = [detail, hint].map(|text| shown(text.as_bytes()).into_owned());
     write(text("snowflake_id: this server's lease ended, and it generates no IDs", detail, hint));
 }
 
-/// Logs that the registry replies again.
 pub fn registry_reachable() {
     write(text("snowflake_id: the registry answers again", NO_DETAIL, NO_HINT));
 }
 
-/// Logs that the host lock failed, so that a second server with these workers would go undetected.
 pub fn host_lock_failed(path: &Path, error: &io::Error) {
     let why = io_error(error);
     write(text(
@@ -113,7 +98,6 @@ pub fn host_lock_failed(path: &Path, error: &io::Error) {
     ));
 }
 
-/// Logs that a reload has set a registry beside a configured worker, which takes effect after a restart.
 pub fn registry_waits() {
     write(text(
         "snowflake_id: snowflake_id.registry takes effect after a restart",
@@ -192,7 +176,7 @@ fn describe(event: Event) -> Text {
             "Check the disk that holds the data directory. If the system clock was behind when the server started, call \
              snowflake_adopt with a time after which no ID was generated.",
         ),
-        Event::Refused(_) => unreachable!("`event` logs it as the error"),
+        Event::Refused(no_lane) => cannot_generate(gate::refused(Refusal::NoLane(no_lane))),
     }
 }
 

@@ -12,7 +12,6 @@ pub mod log;
 pub mod reading;
 
 pub use contact::LeaseFailure;
-pub use gate::Awaited;
 
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;

@@ -8,6 +8,7 @@ use pgrx::PgSqlErrorCode::{
     ERRCODE_INVALID_PARAMETER_VALUE as INVALID,
 };
 use pgrx::pg_sys;
+use snowflake_core::Layout;
 
 // ---- of functions that generate IDs ----
 
@@ -84,19 +85,6 @@ pub fn not_a_fleets_layout(given: &str, problem: String, hint: &'static str) -> 
     error(INVALID, format!("invalid layout: \"{given}\""), problem, hint)
 }
 
-pub fn worker_outside(worker: i32, highest: i64, layout: &str) -> Error {
-    let name = "worker";
-    error(
-        INVALID,
-        format!("{name} must be between 0 and {highest}"),
-        format!("{name} is {worker}. The layout is {layout}."),
-        "Choose a number that no other server or database has.",
-    )
-}
-
-/// The problem of a text that is not ASCII.
-pub const BASE62_DIGITS: &str = "Base62 digits are 0 to 9, A to Z and a to z.";
-
 pub fn not_base62(given: &str, problem: String) -> Error {
     error(
         INVALID,
@@ -115,11 +103,12 @@ pub fn time_outside(time: pg_sys::TimestampTz) -> Error {
     )
 }
 
-pub fn field_outside(name: &str, value: i32, highest: i64) -> Error {
+pub fn field_outside(name: &str, value: i32, highest: i64, layout: &Layout) -> Error {
+    let bits = layout.bits();
     error(
         INVALID,
         format!("{name} must be between 0 and {highest}"),
-        format!("{name} is {value}. This server's layout is {}.", configured_layout()),
+        format!("{name} is {value}. The layout is {bits}."),
         NO_HINT,
     )
 }
@@ -159,7 +148,7 @@ pub fn not_a_recorded_layout(given: &str) -> Error {
     )
 }
 
-// ---- of functions that give rows IDs of their own times ----
+// ---- of functions that import rows ----
 
 pub fn own_worker(worker: i32, home: i64) -> Error {
     error(
@@ -196,7 +185,7 @@ pub fn another_partition() -> Error {
 
 // ---- the configured layout ----
 
-pub(super) fn configured_layout() -> String {
+fn configured_layout() -> String {
     settings::layout().map(|layout| layout.to_string()).unwrap_or_default()
 }
 

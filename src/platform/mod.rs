@@ -5,12 +5,13 @@ pub mod lightweight_lock;
 mod state_file;
 pub mod waiting;
 
-use crate::messages::{Awaited, log};
+use crate::messages::log;
 use crate::postgres::time::clock_us;
 use crate::postgres::wakeup::{self, BackgroundProcess};
 use snowflake_core::{Disk, Event, Platform};
 use state_file::StateFile;
 use std::time::Duration;
+use waiting::Awaited;
 
 /// The platform of the generator in shared memory.
 pub struct PgPlatform;

@@ -5,8 +5,8 @@
 //! relative, because every server process works in the data directory.
 
 use super::host_lock::ShmLock;
-use super::waiting::WaitEvent;
-use crate::messages::{Awaited, STATE_FILE};
+use super::waiting::{Awaited, WaitEvent};
+use crate::messages::STATE_FILE;
 use snowflake_core::Errno;
 use snowflake_core::platform::{Disk, FileIdentity, HostLock, Loaded, SLOT_BYTES, SLOTS, WriteError};
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};

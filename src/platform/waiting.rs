@@ -1,10 +1,20 @@
 //! Waiting inside a server process: it ends at once on cancel and terminate, and the monotonic clock bounds it.
 
-use crate::messages::Awaited;
 use pgrx::bgworkers::BackgroundWorker;
 use pgrx::prelude::*;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
+
+/// The object of a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// The wall clock.
+    Clock,
+    /// The state file: a write of this process or of another one.
+    State,
+    /// The fleet's registry.
+    Registry,
+}
 
 /// Sleeps for about this long. Unwinds with the error of a cancel, a termination or a statement timeout, and ends a
 /// background worker after SIGTERM.

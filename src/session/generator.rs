@@ -2,7 +2,7 @@
 
 use super::layout_guard;
 use super::start;
-use crate::messages::{Awaited, Error, gate, reading};
+use crate::messages::{Error, gate, reading};
 use crate::platform::host_lock;
 use crate::platform::waiting;
 use crate::postgres::transactions;
@@ -179,7 +179,7 @@ pub fn missing() -> Error {
 /// Opens the gate on first use after a start or a promotion, because a session can call before the keeper has seen that
 /// recovery is over. Waits for the clock to pass the ticks that may have been used before.
 fn open(generator: &SharedGenerator) -> Result<(), Error> {
-    // The gate may open sooner: an operator corrects the clock, or the server gets a lease.
+    // The clock may be corrected meanwhile.
     const LONGEST_NAP: Duration = Duration::from_millis(50);
     if in_recovery() {
         return Err(gate::in_recovery());
@@ -189,7 +189,7 @@ fn open(generator: &SharedGenerator) -> Result<(), Error> {
         match generator.open(&start::this()) {
             Ok(()) => return Ok(()),
             Err(NotOpen::Settling(micros)) => {
-                waiting::nap(Duration::from_micros(micros as u64).min(LONGEST_NAP), Awaited::Clock);
+                waiting::nap(Duration::from_micros(micros as u64).min(LONGEST_NAP), waiting::Awaited::Clock);
             }
             Err(NotOpen::NoLease) => wait_for_lease(since)?,
             Err(why) => return Err(not_open(why)),
@@ -220,7 +220,7 @@ fn wait_for_lease(since: Instant) -> Result<(), Error> {
     wakeup::wake(BackgroundProcess::Registrar);
     let status = contact_status::get();
     if status.last == Outcome::None && since.elapsed() < LONGEST {
-        waiting::nap(LOOK_AGAIN, Awaited::Registry);
+        waiting::nap(LOOK_AGAIN, waiting::Awaited::Registry);
         Ok(())
     } else {
         Err(gate::no_lease(status.failure()))

@@ -9,11 +9,12 @@
 
 use crate::messages::{Error, gate, reading};
 use crate::postgres::display::quote;
-use crate::settings::{self, BACKUP_WORKERS_NAME, LAYOUT_NAMES, Settings};
+use crate::settings::{self, BACKUP_WORKERS_NAME, LAYOUT_NAMES};
 use crate::shmem::SharedGenerator;
 use pgrx::pg_sys::SysCacheIdentifier::{NAMESPACENAME, PROCNAMEARGSNSP};
 use pgrx::prelude::*;
 use pgrx::varlena::{vardata_any, varsize_any_exhdr};
+use snowflake_core::Config;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
@@ -100,13 +101,13 @@ fn recorded_body() -> Option<Vec<u8>> {
 }
 
 /// The settings, if the layout in them can be used.
-pub fn usable_settings() -> Result<&'static Settings, Error> {
+pub fn usable_settings() -> Result<&'static Config, Error> {
     let settings = settings::get().ok_or_else(gate::not_preloaded)?;
     settings::bad_value_of(&LAYOUT_NAMES).map_or(Ok(settings), |bad| Err(gate::bad_value(bad)))
 }
 
 /// An error unless this database has recorded this server's layout and no other. Needs a transaction.
-pub fn compare() -> Result<&'static Settings, Error> {
+pub fn compare() -> Result<&'static Config, Error> {
     let settings = usable_settings()?;
     // SAFETY: a plain flag. pg_upgrade evaluates the expressions of indexes, but on no row of the database.
     if unsafe { pg_sys::IsBinaryUpgrade } {
@@ -130,18 +131,18 @@ pub fn compare() -> Result<&'static Settings, Error> {
 
 /// The settings, for reading an ID: an error unless this database's IDs have their layout.
 #[inline]
-pub fn for_reading() -> Result<&'static Settings, Error> {
+pub fn for_reading() -> Result<&'static Config, Error> {
     known_for_reading().map_or_else(compare, Ok)
 }
 
 /// The settings, for reading an ID, if this process has compared the layouts before. Does not call PostgreSQL.
 #[inline]
-pub fn known_for_reading() -> Option<&'static Settings> {
+pub fn known_for_reading() -> Option<&'static Config> {
     if MAY_READ.load(Ordering::Relaxed) { settings::get() } else { None }
 }
 
 /// As `for_reading`, for an answer that also depends on the number of backup workers.
-pub fn for_owners() -> Result<&'static Settings, Error> {
+pub fn for_owners() -> Result<&'static Config, Error> {
     let settings = for_reading()?;
     settings::bad_value_of(&[BACKUP_WORKERS_NAME]).map_or(Ok(settings), |bad| Err(gate::bad_value(bad)))
 }

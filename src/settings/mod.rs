@@ -15,7 +15,7 @@ use pgrx::GucSetting;
 use pgrx::prelude::*;
 use snowflake_core::layout::parse_epoch;
 use snowflake_core::workers::WorkersError;
-use snowflake_core::{Bits, Config, Layout, Limits, SequenceStart, Tick, WorkerSource, Workers};
+use snowflake_core::{Bits, Config, Layout, SequenceStart, Tick, WorkerSource, Workers};
 use std::ffi::{CStr, CString};
 use std::iter::zip;
 use std::sync::OnceLock;
@@ -31,25 +31,33 @@ pub const LAYOUT_HINT: &str =
     "Use time/worker/sequence widths with a sum of at most 63 bits, for example 41/10/12.";
 
 /// The settings that are fixed while the server runs, checked.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    pub layout: Layout,
-    pub datacenter: i64,
+#[derive(Debug)]
+struct Checked {
     /// With home worker 0 if none is configured, for functions that need only the fleet's numbers.
-    pub workers: Workers,
-    /// Where this server's workers come from: its settings or a registry; `None` without either.
-    pub source: Option<WorkerSource>,
-    sequence_start: SequenceStart,
-    ring_ticks: usize,
+    config: Config,
+    /// Whether the settings name a worker or a registry.
+    has_source: bool,
+    /// The values that cannot be used.
+    bad: Vec<BadValue>,
 }
 
-/// The settings, and the values that cannot be used.
-static CHECKED: OnceLock<(Settings, Vec<BadValue>)> = OnceLock::new();
+static CHECKED: OnceLock<Checked> = OnceLock::new();
 
 /// The settings; `None` if the library was not preloaded. Defaults replace values that cannot be used.
 #[inline]
-pub fn get() -> Option<&'static Settings> {
-    CHECKED.get().map(|(settings, _)| settings)
+pub fn get() -> Option<&'static Config> {
+    CHECKED.get().map(|checked| &checked.config)
+}
+
+/// The generator's configuration; `None` without a source of workers, or if a value cannot be used.
+pub fn config() -> Option<Config> {
+    let checked = CHECKED.get().filter(|checked| checked.has_source && checked.bad.is_empty())?;
+    Some(Config { limits: LIMITS.get(), ..checked.config })
+}
+
+/// The home worker of the settings, if they have one.
+pub fn configured_home() -> Option<i64> {
+    CHECKED.get().filter(|checked| checked.has_source)?.config.configured_home()
 }
 
 /// A value in the server's files that cannot be used. No IDs are generated until it is corrected.
@@ -70,7 +78,7 @@ impl BadValue {
 
 /// The values that keep the generator closed.
 pub fn bad_values() -> &'static [BadValue] {
-    CHECKED.get().map_or(&[], |(_, bad)| bad)
+    CHECKED.get().map_or(&[], |checked| &checked.bad)
 }
 
 /// The bad value of one of these settings.
@@ -91,30 +99,9 @@ pub fn layout() -> Option<Layout> {
     get().filter(|_| is_usable).map(|settings| settings.layout)
 }
 
-impl Settings {
-    /// The home worker of the settings, if they have one.
-    pub fn configured_home(&self) -> Option<i64> {
-        (self.source == Some(WorkerSource::Configured)).then(|| self.workers.worker(0))
-    }
-
-    /// The generator's configuration; `None` without a source of workers, or if a value cannot be used.
-    pub fn config(&self) -> Option<Config> {
-        let source = self.source.filter(|_| bad_values().is_empty())?;
-        Some(Config {
-            layout: self.layout,
-            datacenter: self.datacenter,
-            workers: self.workers,
-            source,
-            sequence_start: self.sequence_start,
-            ring_ticks: self.ring_ticks,
-            limits: Limits::default(),
-        })
-    }
-}
-
 /// Whether the server was started with a registry.
 pub fn has_registry() -> bool {
-    get().is_some_and(|settings| settings.source == Some(WorkerSource::Registry))
+    get().is_some_and(|settings| settings.source == WorkerSource::Registry)
 }
 
 /// The registry's connection string, as this process sees it; `None` without a registry.
@@ -139,17 +126,12 @@ pub fn node_name() -> String {
     format!("{}:{port}", shown(name.to_bytes()))
 }
 
-/// The settings that a reload may change, as this process sees them.
-pub fn limits() -> Limits {
-    LIMITS.get()
-}
-
 /// Defines the settings and checks them.
 pub fn define() {
     // Before PostgreSQL replaces bad values by its defaults.
     let texts: Vec<_> = SETTINGS.iter().map(Setting::configured_text).collect();
     SETTINGS.iter().for_each(Setting::define);
-    let given = zip(&SETTINGS, &texts).filter_map(|(setting, text)| Some((setting, text.as_ref()?)));
+    let given = zip(&*SETTINGS, &texts).filter_map(|(setting, text)| Some((setting, text.as_ref()?)));
     let found = given.filter_map(|(setting, text)| setting.find_bad_value(text)).collect();
     // SAFETY: the prefix is a static C string, and all settings under it are defined by now.
     unsafe { pg_sys::MarkGUCPrefixReserved(c"snowflake_id".as_ptr()) };
@@ -165,7 +147,7 @@ pub fn assume_defaults() {
 
 /// The settings as one value, checked against each other. `bad` has those that cannot be used by themselves, which
 /// PostgreSQL has replaced by its defaults.
-fn read(mut bad: Vec<BadValue>) -> (Settings, Vec<BadValue>) {
+fn read(mut bad: Vec<BadValue>) -> Checked {
     let text = |setting: &GucSetting<Option<CString>>| {
         setting.get().map(|text| shown(text.as_bytes()).into_owned()).unwrap_or_default()
     };
@@ -204,22 +186,20 @@ fn read(mut bad: Vec<BadValue>) -> (Settings, Vec<BadValue>) {
              and use a number that the registry has reserved.",
         ));
     }
-    let settings = Settings {
+    let limits = LIMITS.get();
+    let config = Config {
         layout,
         datacenter,
         workers,
-        source: match workers.worker(0) == i64::from(home) {
-            _ if has_registry => Some(WorkerSource::Registry),
-            true => Some(WorkerSource::Configured),
-            false => None,
-        },
+        source: if has_registry { WorkerSource::Registry } else { WorkerSource::Configured },
         sequence_start: match SEQUENCE_START.get() {
             SequenceStartName::zero => SequenceStart::Zero,
             SequenceStartName::spread => SequenceStart::Spread,
         },
-        ring_ticks: Config::ring_ticks(&layout, &limits()),
+        ring_ticks: Config::ring_ticks(&layout, &limits),
+        limits,
     };
-    (settings, bad)
+    Checked { config, has_source: has_registry || workers.worker(0) == i64::from(home), bad }
 }
 
 /// Why a layout with this many workers cannot be used with this many backup workers.

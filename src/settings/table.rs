@@ -14,7 +14,7 @@ use snowflake_core::workers::MAX_LANES;
 use snowflake_core::{Bits, Layout, Limits, Policy, Tick};
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int};
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 /// Ten minutes. The ring's memory grows with it, and no usable clock needs more.
 const LONGEST_MS: i32 = 600_000;
@@ -96,126 +96,114 @@ macro_rules! limit_hook {
     }};
 }
 
-/// What a row need not say: only a restart changes it, and everybody may see it.
-const fn fixed() -> Setting {
-    Setting {
-        name: c"",
-        description: c"",
-        kind: Kind::Limit(GucSetting::<i32>::new(0), None),
-        hint: "",
-        is_reloadable: false,
-        flags: GucFlags::empty(),
-    }
+/// A setting that only a restart changes, and that everybody may see.
+const fn setting(name: &'static CStr, description: &'static CStr, kind: Kind, hint: &'static str) -> Setting {
+    Setting { name, description, kind, hint, is_reloadable: false, flags: GucFlags::empty() }
 }
 
-/// What a duration that calls read need not say.
-const fn limit() -> Setting {
-    Setting {
-        hint: "Use a duration from 0 to 10 minutes, for example 2s.",
-        is_reloadable: true,
-        flags: GucFlags::UNIT_MS,
-        ..fixed()
-    }
+/// A duration that calls read.
+const fn limit(
+    name: &'static CStr,
+    description: &'static CStr,
+    millis: i32,
+    hook: pg_sys::GucIntAssignHook,
+) -> Setting {
+    let kind = Kind::Limit(GucSetting::<i32>::new(millis), hook);
+    let hint = "Use a duration from 0 to 10 minutes, for example 2s.";
+    Setting { is_reloadable: true, flags: GucFlags::UNIT_MS, ..setting(name, description, kind, hint) }
 }
 
-pub static SETTINGS: [Setting; 12] = [
+pub static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
+    vec![
+    setting(
+        c"snowflake_id.worker_id",
+        c"This server's worker number; -1 for none: a registry assigns one, or no IDs are generated.",
+        Kind::Integer(&WORKER_ID, (-1, i32::MAX), check_hook!(c_int, check_number, bad_workers)),
+        "Use a number that no other server has.",
+    ),
+    setting(
+        c"snowflake_id.datacenter_id",
+        c"This server's datacenter number, if the layout has datacenter bits.",
+        Kind::Integer(&DATACENTER_ID, (0, i32::MAX), check_hook!(c_int, check_number, bad_datacenter)),
+        "Use the number of this server's datacenter.",
+    ),
+    setting(
+        c"snowflake_id.backup_workers",
+        c"Backup workers per server; the same number on all servers of a fleet.",
+        Kind::Integer(&BACKUP_WORKERS, (0, MAX_LANES as i32 - 1), None),
+        "Use the number that all servers of the fleet have, at most 15.",
+    ),
+    setting(
+        c"snowflake_id.layout",
+        c"Widths of the fields in bits: time/worker/sequence or time/datacenter+worker/sequence.",
+        Kind::Text(&LAYOUT, check_hook!(*mut c_char, check_text, check_layout, LAYOUT_HINT)),
+        LAYOUT_HINT,
+    ),
     Setting {
-        name: c"snowflake_id.worker_id",
-        description:
-            c"This server's worker number; -1 for none: a registry assigns one, or no IDs are generated.",
-        kind: Kind::Integer(&WORKER_ID, (-1, i32::MAX), check_hook!(c_int, check_number, bad_workers)),
-        hint: "Use a number that no other server has.",
-        ..fixed()
-    },
-    Setting {
-        name: c"snowflake_id.datacenter_id",
-        description: c"This server's datacenter number, if the layout has datacenter bits.",
-        kind: Kind::Integer(&DATACENTER_ID, (0, i32::MAX), check_hook!(c_int, check_number, bad_datacenter)),
-        hint: "Use the number of this server's datacenter.",
-        ..fixed()
-    },
-    Setting {
-        name: c"snowflake_id.backup_workers",
-        description: c"Backup workers per server; the same number on all servers of a fleet.",
-        kind: Kind::Integer(&BACKUP_WORKERS, (0, MAX_LANES as i32 - 1), None),
-        hint: "Use the number that all servers of the fleet have, at most 15.",
-        ..fixed()
-    },
-    Setting {
-        name: c"snowflake_id.layout",
-        description:
-            c"Widths of the fields in bits: time/worker/sequence or time/datacenter+worker/sequence.",
-        kind: Kind::Text(&LAYOUT, check_hook!(*mut c_char, check_text, check_layout, LAYOUT_HINT)),
-        hint: LAYOUT_HINT,
-        ..fixed()
-    },
-    Setting {
-        name: c"snowflake_id.tick",
-        description: c"Time unit of IDs: 1ms, 10ms or 1s.",
-        kind: Kind::Integer(&TICK, (1, 1_000), check_hook!(c_int, check_tick)),
-        hint: TICK_HINT,
         flags: GucFlags::UNIT_MS,
-        ..fixed()
+        ..setting(
+            c"snowflake_id.tick",
+            c"Time unit of IDs: 1ms, 10ms or 1s.",
+            Kind::Integer(&TICK, (1, 1_000), check_hook!(c_int, check_tick)),
+            TICK_HINT,
+        )
     },
+    setting(
+        c"snowflake_id.epoch",
+        c"Start of the time field: a date and time with an explicit offset.",
+        Kind::Text(&EPOCH, check_hook!(*mut c_char, check_text, check_epoch, EPOCH_HINT)),
+        EPOCH_HINT,
+    ),
     Setting {
-        name: c"snowflake_id.epoch",
-        description: c"Start of the time field: a date and time with an explicit offset.",
-        kind: Kind::Text(&EPOCH, check_hook!(*mut c_char, check_text, check_epoch, EPOCH_HINT)),
-        hint: EPOCH_HINT,
-        ..fixed()
-    },
-    Setting {
-        name: c"snowflake_id.rollback_policy",
-        description:
-            c"Response when the clock steps back beyond max_ahead: keep order (hold) or follow the clock \
-              (replay).",
-        kind: Kind::Policy(
-            GucSetting::<RollbackPolicy>::new(RollbackPolicy::hold),
-            limit_hook!(policy, policy),
-        ),
-        hint: "Use hold or replay.",
         is_reloadable: true,
-        ..fixed()
+        ..setting(
+            c"snowflake_id.rollback_policy",
+            c"Response when the clock steps back beyond max_ahead: keep order (hold) or follow the clock (replay).",
+            Kind::Policy(
+                GucSetting::<RollbackPolicy>::new(RollbackPolicy::hold),
+                limit_hook!(policy, policy),
+            ),
+            "Use hold or replay.",
+        )
     },
+    limit(
+        c"snowflake_id.max_ahead",
+        c"How far ID times may run ahead of the system clock.",
+        2_000,
+        limit_hook!(max_ahead_us, micros),
+    ),
+    limit(
+        c"snowflake_id.max_wait",
+        c"How long a call waits for the clock before the server rotates to a backup worker.",
+        5,
+        limit_hook!(max_wait_us, micros),
+    ),
+    setting(
+        c"snowflake_id.sequence_start",
+        c"First sequence of a tick: always 0 (zero), or varying within the lowest 1/64 of the field (spread).",
+        Kind::SequenceStart(&SEQUENCE_START),
+        "Use zero or spread.",
+    ),
     Setting {
-        name: c"snowflake_id.max_ahead",
-        description: c"How far ID times may run ahead of the system clock.",
-        kind: Kind::Limit(GucSetting::<i32>::new(2_000), limit_hook!(max_ahead_us, micros)),
-        ..limit()
-    },
-    Setting {
-        name: c"snowflake_id.max_wait",
-        description: c"How long a call waits for the clock before the server rotates to a backup worker.",
-        kind: Kind::Limit(GucSetting::<i32>::new(5), limit_hook!(max_wait_us, micros)),
-        ..limit()
-    },
-    Setting {
-        name: c"snowflake_id.sequence_start",
-        description:
-            c"First sequence of a tick: always 0 (zero), or varying within the lowest 1/64 of the field \
-              (spread).",
-        kind: Kind::SequenceStart(&SEQUENCE_START),
-        hint: "Use zero or spread.",
-        ..fixed()
-    },
-    Setting {
-        name: c"snowflake_id.registry",
-        description: c"Connection string of the fleet's registry, which then assigns this server's worker.",
-        // Not checked, like primary_conninfo: only libpq can, and no session loads that.
-        kind: Kind::Text(&REGISTRY, None),
         is_reloadable: true,
         // It may contain a password.
         flags: GucFlags::SUPERUSER_ONLY,
-        ..fixed()
+        ..setting(
+            c"snowflake_id.registry",
+            c"Connection string of the fleet's registry, which then assigns this server's worker.",
+            // Not checked, like primary_conninfo: only libpq can, and no session loads that.
+            Kind::Text(&REGISTRY, None),
+            "",
+        )
     },
-    Setting {
-        name: c"snowflake_id.node_name",
-        description: c"This server's name in the registry; empty for the name of its host and its port.",
-        kind: Kind::Text(&NODE_NAME, check_hook!(*mut c_char, check_text, check_node_name, NODE_NAME_HINT)),
-        hint: NODE_NAME_HINT,
-        ..fixed()
-    },
-];
+    setting(
+        c"snowflake_id.node_name",
+        c"This server's name in the registry; empty for the name of its host and its port.",
+        Kind::Text(&NODE_NAME, check_hook!(*mut c_char, check_text, check_node_name, NODE_NAME_HINT)),
+        NODE_NAME_HINT,
+    ),
+]
+});
 
 impl Setting {
     /// Defines the setting in PostgreSQL.
@@ -256,11 +244,29 @@ impl Setting {
 
     /// The error for a configured text that PostgreSQL does not accept.
     pub fn find_bad_value(&self, text: &CStr) -> Option<BadValue> {
-        let problem = problem_of(self.name, text)?;
-        let description = self.description.to_str().expect("ASCII");
-        let detail = if problem.is_empty() { description } else { &problem };
+        use pg_sys::{GucAction::GUC_ACTION_SET, GucContext::PGC_POSTMASTER, GucSource::PGC_S_FILE};
+        let (name, value, level) = (self.name.as_ptr(), text.as_ptr(), PgLogLevel::DEBUG5 as c_int);
+        // SAFETY: the setting is defined, and is only checked. The detail is null, or the text of its check hook.
+        let detail = unsafe {
+            pg_sys::GUC_check_errdetail_string = std::ptr::null_mut();
+            match pg_sys::set_config_option(
+                name,
+                value,
+                PGC_POSTMASTER,
+                PGC_S_FILE,
+                GUC_ACTION_SET,
+                false,
+                level,
+                false,
+            ) {
+                // -1: valid, and not applied.
+                1.. | -1 => return None,
+                _ if pg_sys::GUC_check_errdetail_string.is_null() => self.description,
+                _ => CStr::from_ptr(pg_sys::GUC_check_errdetail_string),
+            }
+        };
         let name = self.name.to_str().expect("ASCII");
-        Some(BadValue::new(name, quote(text.to_bytes()), detail, self.hint))
+        Some(BadValue::new(name, quote(text.to_bytes()), detail.to_string_lossy(), self.hint))
     }
 }
 
@@ -312,23 +318,6 @@ fn verdict(result: Result<(), String>, hint: &str) -> bool {
     // SAFETY: only check hooks call this.
     unsafe { error.apply() };
     false
-}
-
-/// The detail of the error if PostgreSQL does not accept a text for the setting of this name.
-fn problem_of(name: &CStr, text: &CStr) -> Option<String> {
-    use pg_sys::GucAction::GUC_ACTION_SET as SET;
-    use pg_sys::{GucContext::PGC_POSTMASTER as POSTMASTER, GucSource::PGC_S_FILE as FILE};
-    let (name, text, level) = (name.as_ptr(), text.as_ptr(), PgLogLevel::DEBUG5 as c_int);
-    // SAFETY: the setting is defined, and is only checked. The detail is null, or the text of its check hook.
-    unsafe {
-        pg_sys::GUC_check_errdetail_string = std::ptr::null_mut();
-        match pg_sys::set_config_option(name, text, POSTMASTER, FILE, SET, false, level, false) {
-            // -1: valid, and not applied.
-            1.. | -1 => None,
-            _ if pg_sys::GUC_check_errdetail_string.is_null() => Some(String::new()),
-            _ => Some(CStr::from_ptr(pg_sys::GUC_check_errdetail_string).to_string_lossy().into_owned()),
-        }
-    }
 }
 
 /// The verdict on a text, which is null or ends in a zero byte.

@@ -1,9 +1,9 @@
 //! The status of this server's last contact with the fleet's registry, which the registrar writes and all processes read.
 
+use super::shared;
 use crate::messages::LeaseFailure;
 use crate::platform::lightweight_lock::LightweightLock;
 use snowflake_core::lock_api::Mutex;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Maximum length of a stored text, in bytes; a longer one is cut.
 const LONGEST: usize = 1_000;
@@ -75,21 +75,6 @@ impl ContactStatus {
     }
 }
 
-static STATUS: AtomicPtr<SharedStatus> = AtomicPtr::new(std::ptr::null_mut());
-
-/// Sets the address of the status for this process and those that it forks later.
-///
-/// # Safety
-/// These processes map that memory until they exit.
-pub unsafe fn share(status: *const SharedStatus) {
-    STATUS.store(status.cast_mut(), Ordering::Relaxed);
-}
-
-fn shared() -> Option<&'static SharedStatus> {
-    // SAFETY: null, or in the segment, which this process maps until it exits.
-    unsafe { STATUS.load(Ordering::Relaxed).as_ref() }
-}
-
 /// Records that the registry granted a lease.
 pub fn set_granted(answered_at_us: i64) {
     let none = LeaseFailure { error: String::new(), hint: String::new() };
@@ -108,7 +93,7 @@ pub fn set_failed(failure: &LeaseFailure) {
 
 fn set(last: Outcome, answered_at_us: Option<i64>, failure: &LeaseFailure) {
     let Some(shared) = shared() else { return };
-    let mut status = shared.0.lock();
+    let mut status = shared.contact_status.0.lock();
     status.last = last;
     status.answered_at_us = answered_at_us.unwrap_or(status.answered_at_us);
     status.error.set(&failure.error);
@@ -117,5 +102,5 @@ fn set(last: Outcome, answered_at_us: Option<i64>, failure: &LeaseFailure) {
 
 /// The status of the last contact.
 pub fn get() -> ContactStatus {
-    shared().map_or(ContactStatus::NONE, |shared| *shared.0.lock())
+    shared().map_or(ContactStatus::NONE, |shared| *shared.contact_status.0.lock())
 }

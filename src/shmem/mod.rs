@@ -116,7 +116,7 @@ extern "C-unwind" fn request() {
         if let Some(previous) = PREVIOUS_REQUEST {
             previous();
         }
-        if let Some(config) = settings::get().and_then(|settings| settings.config()) {
+        if let Some(config) = settings::config() {
             pg_sys::RequestAddinShmemSpace(Plan::new(&config).size);
             pg_sys::RequestNamedLWLockTranche(NAME.as_ptr(), LOCKS);
         }
@@ -131,8 +131,7 @@ extern "C-unwind" fn startup() {
             previous();
         }
     }
-    let Some(config) = settings::get().and_then(|settings| settings.config()) else { return };
-    let config = Config { limits: settings::limits(), ..config };
+    let Some(config) = settings::config() else { return };
     host_lock::open();
     let plan = Plan::new(&config);
     let (lanes, words) = (config.workers.lanes(), config.workers.lanes() * config.ring_ticks);
@@ -160,12 +159,11 @@ extern "C-unwind" fn startup() {
         });
         SHARED.store(shared, Ordering::Relaxed);
         wakeup::share(&(*shared).wakeups);
-        contact_status::share(&(*shared).contact_status);
         for lane in 0..lanes {
-            first_lane.add(lane).write(LaneMemory::new());
+            first_lane.add(lane).write(LaneMemory::default());
         }
         for slot in 0..Plan::transactions() {
-            first_transaction.add(slot).write(Slot::new());
+            first_transaction.add(slot).write(Slot::default());
         }
         transactions::share(std::slice::from_raw_parts(first_transaction, Plan::transactions()));
         first_word.write_bytes(0, words);
