@@ -22,8 +22,8 @@ $$;
 CREATE FUNCTION snowflake_internal.snowflake_convert_default() RETURNS regprocedure
     STABLE LANGUAGE sql RETURN '@extschema@.snowflake_nextval()'::regprocedure;
 
--- No new ID is lower: another worker of this server may generate lower IDs than this call, but none below the lowest of the
--- clock's tick.
+-- No new ID is lower. Fails unless this server generates IDs. Another worker of this server may generate lower IDs than
+-- this call, but none below the lowest of the clock's tick.
 CREATE FUNCTION snowflake_internal.snowflake_convert_lowest() RETURNS bigint
     VOLATILE LANGUAGE sql RETURN least(@extschema@.snowflake_nextval(), @extschema@.snowflake_min(clock_timestamp()));
 

@@ -34,7 +34,7 @@ fn reread_settings() -> bool {
 }
 
 /// Ends this process, which the postmaster starts again unless the server stops. After status 0 it would not.
-fn end() -> ! {
+fn end() {
     // SAFETY: ends the process as PostgreSQL's own workers do.
-    unsafe { pg_sys::proc_exit(1) }
+    unsafe { pg_sys::proc_exit(1) };
 }

@@ -1,5 +1,6 @@
 -- The extension's objects.
 CREATE EXTENSION snowflake_id;
+\pset footer off
 -- As \dx+ of PostgreSQL 16 and earlier lists them. Later versions also list the types of rows and arrays.
 -- A function's labels: volatility, STRICT, parallel safety, and whether every role may execute it. Not STRICT is, for one,
 -- what the planner is to inline; for pruning, snowflake_between and its helpers are immutable.
