@@ -5,15 +5,12 @@
 use nix::sys::signal::Signal;
 use postgres::Client;
 use snowflake_server_tests::disk::{SmallDisk, state_file, write_later_version};
-use snowflake_server_tests::ids::{Ids, worker};
+use snowflake_server_tests::ids::Ids;
 use snowflake_server_tests::refusals::assert_closed;
 use snowflake_server_tests::sql::{Failure, fails, next, one, run, status, take, take_ticks};
 use snowflake_server_tests::{Builder, Server, Stop, days, hours, ms, secs, wait_until};
 use std::fs;
 use std::time::{Duration, Instant};
-
-/// Home worker 1 and the workers of its half on timeline 1.
-const HOME: i64 = 1;
 
 fn server() -> Server {
     Server::builder().faketime(true).start_with_extension()
@@ -48,8 +45,7 @@ fn take_soon(server: &Server, limit: Duration) -> (Vec<i64>, Duration) {
 
 #[test]
 fn no_restart_repeats_an_id_however_the_server_ended() {
-    let mut server = server();
-    let mut ids = Ids::new();
+    let (mut server, mut ids) = (server(), Ids::new());
     for how in [Stop::Immediate, Stop::Fast, Stop::Smart, Stop::Immediate] {
         ids.add(format!("before {how:?}"), burst(&server));
         server.stop(how);
@@ -62,28 +58,9 @@ fn no_restart_repeats_an_id_however_the_server_ended() {
     assert_eq!((status.lane, status.rotations), (Some(0), 0), "a restart used up a lane");
 }
 
-/// The clock passes the reservation within half a second; the rest, and three attempts, are for a slow machine.
-#[test]
-fn the_first_id_after_a_killed_postmaster_comes_within_a_second_on_its_lane() {
-    let mut server = server();
-    let mut attempts = std::iter::repeat_with(|| wait_after_a_kill(&mut server)).take(3);
-    assert!(attempts.any(|waited| waited < secs(2)), "three times the first ID took longer");
-}
-
-fn wait_after_a_kill(server: &mut Server) -> Duration {
-    let before = burst(server);
-    server.crash();
-    server.start();
-    let (after, waited) = take_soon(server, secs(30));
-    assert!(after[0] > *before.last().unwrap());
-    assert_eq!(worker(after[0]), HOME);
-    waited
-}
-
 #[test]
 fn a_killed_backend_or_keeper_repeats_nothing() {
-    let mut server = server();
-    let mut ids = Ids::new();
+    let (mut server, mut ids) = (server(), Ids::new());
     for victim in ["SELECT pg_backend_pid()", "SELECT keeper_pid FROM snowflake_status"] {
         let mut session = server.connect();
         server.keeper();
@@ -347,8 +324,7 @@ fn a_full_disk_does_not_stop_a_preallocated_file() {
 
 #[test]
 fn a_file_deleted_or_replaced_while_running_is_made_anew() {
-    let mut server = server();
-    let mut ids = Ids::new();
+    let (mut server, mut ids) = (server(), Ids::new());
     ids.add("before", burst(&server));
     fs::remove_file(state_file(&server)).unwrap();
     wait_until("a new state file", secs(30), || {
@@ -370,8 +346,7 @@ fn a_file_deleted_or_replaced_while_running_is_made_anew() {
 
 #[test]
 fn a_file_deleted_while_stopped_needs_nobodys_help() {
-    let mut server = server();
-    let mut ids = Ids::new();
+    let (mut server, mut ids) = (server(), Ids::new());
     ids.add("before", burst(&server));
     server.stop(Stop::Immediate);
     fs::remove_dir_all(server.data().join("snowflake_id")).unwrap();
@@ -394,8 +369,7 @@ fn damage(server: &mut Server, change: impl FnOnce(&mut Vec<u8>)) {
 
 #[test]
 fn one_torn_slot_is_repaired_by_the_other() {
-    let mut server = server();
-    let mut ids = Ids::new();
+    let (mut server, mut ids) = (server(), Ids::new());
     for slot in [0, 1] {
         ids.add(format!("before {slot}"), burst(&server));
         damage(&mut server, |bytes| bytes[slot * 4096 + 100..slot * 4096 + 2_000].fill(b'#'));
@@ -424,8 +398,7 @@ fn a_file_that_cannot_be_read_is_logged_and_opens_after_a_second() {
             }
         }),
     ];
-    let mut server = server();
-    let mut ids = Ids::new();
+    let (mut server, mut ids) = (server(), Ids::new());
     for (n, (name, change)) in changes.into_iter().enumerate() {
         ids.add(format!("before {name}"), burst(&server));
         let began = Instant::now();
@@ -440,8 +413,7 @@ fn a_file_that_cannot_be_read_is_logged_and_opens_after_a_second() {
 
 #[test]
 fn a_state_of_a_later_version_keeps_the_gate_closed_until_that_is_installed() {
-    let mut server = server();
-    let mut ids = Ids::new();
+    let (mut server, mut ids) = (server(), Ids::new());
     ids.add("before", burst(&server));
     let mut mine = Vec::new();
     damage(&mut server, |bytes| {
@@ -457,8 +429,7 @@ fn a_state_of_a_later_version_keeps_the_gate_closed_until_that_is_installed() {
 
 #[test]
 fn a_state_of_another_cluster_is_a_copy() {
-    let mut server = server();
-    let mut ids = Ids::new();
+    let (mut server, mut ids) = (server(), Ids::new());
     ids.add("before", burst(&server));
     let foreign = {
         let mut other = Server::builder().start_with_extension();
@@ -495,22 +466,8 @@ fn another_layout_tick_or_epoch_than_the_databases_neither_generates_nor_reads()
 }
 
 #[test]
-fn a_worker_that_was_changed_and_changed_back_repeats_nothing() {
-    let mut server = server();
-    let mut ids = Ids::new();
-    for worker_id in ["1", "2", "1", "3", "1"] {
-        server.set("snowflake_id.worker_id", worker_id);
-        server.restart();
-        ids.add(format!("worker {worker_id}"), take_soon(&server, secs(5)).0);
-        ids.add(format!("worker {worker_id}"), burst(&server));
-    }
-    ids.assert_unique();
-}
-
-#[test]
 fn more_and_fewer_backup_workers_repeat_nothing() {
-    let mut server = server();
-    let mut ids = Ids::new();
+    let (mut server, mut ids) = (server(), Ids::new());
     for backups in ["7", "3", "1", "0", "15", "7"] {
         server.set("snowflake_id.backup_workers", backups);
         server.restart();
