@@ -13,7 +13,7 @@
 //! * [`partman`]: several versions of the extension pg_partman;
 //! * [`patroni`]: clusters that Patroni manages, with an etcd of their own;
 //! * [`process`]: the state of a server's processes as Linux reports it;
-//! * `programs`: PostgreSQL's own programs, run on a server or on its files;
+//! * `programs`: PostgreSQL's own programs, run on a server or on its files; any program that is fed;
 //! * [`refusals`]: what a call that is refused says;
 //! * [`registry`]: a stand-in for the fleet's registry;
 //! * `replication`: standbys, switchovers, and servers that are started without recovery;
@@ -53,6 +53,7 @@ pub use ids::{Ids, Layout};
 pub use install::{companions, extension_folder, has_contrib, has_extension, pg_config, pg_version};
 pub use nix::sys::signal::Signal;
 pub use preload::Preload;
+pub use programs::{fed, printed_by};
 pub use server::{Builder, Server, Stop};
 pub use sql::{Failure, Status};
 pub use traffic::{Call, Kind, Traffic};

@@ -12,11 +12,10 @@
 use postgres::Client;
 use snowflake_server_tests::ids::worker;
 use snowflake_server_tests::sql::{column, fails, one, run, take};
-use snowflake_server_tests::{Builder, Ids, Server, has_extension, secs, skip};
+use snowflake_server_tests::{Builder, Ids, Server, fed, has_extension, secs, skip};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::Path;
-use std::process::Stdio;
 use std::sync::Mutex;
 use std::thread;
 
@@ -407,10 +406,7 @@ fn with_folders(text: &str, nodes: &[Server]) -> String {
 fn psql(place: &str, node: &Server, block: &str) -> String {
     let mut command = node.client_program("psql", "postgres");
     command.args(["-X", "-q", "-v", "ON_ERROR_STOP=1"]);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("psql can be started");
-    child.stdin.take().expect("its input").write_all(block.as_bytes()).expect("it reads");
-    let printed = child.wait_with_output().expect("psql ends");
+    let printed = fed(&mut command, block);
     assert!(printed.status.success(), "{place}: {}", String::from_utf8_lossy(&printed.stderr));
     let tables = String::from_utf8_lossy(&printed.stdout).into_owned();
     tables.trim_end().rsplit("\n\n").next().unwrap_or_default().to_owned()

@@ -7,27 +7,17 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use snowflake_server_tests::sql::{Failure, column, one, run};
-use snowflake_server_tests::{Server, companions};
-use std::io::Write;
+use snowflake_server_tests::{Server, companions, printed_by};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// What the page shows after each entry, and what else `explorer.js` has seen.
 fn in_chromium(entries: &[Value]) -> Value {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/explorer.html");
-    let mut node = Command::new("node")
-        .arg(companions("browser").join("explorer.js"))
-        .arg(page)
-        .args(std::env::var_os("EXPLORER_SCREENSHOTS"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("node is needed: Debian's package nodejs has it");
-    let input = Value::from(entries).to_string();
-    node.stdin.take().expect("piped").write_all(input.as_bytes()).expect("node reads");
-    let output = node.wait_with_output().expect("node ends");
-    assert!(output.status.success(), "explorer.js failed: {}", output.status);
-    serde_json::from_slice(&output.stdout).expect("JSON")
+    let mut node = Command::new("node");
+    node.arg(companions("browser").join("explorer.js")).arg(page);
+    node.args(std::env::var_os("EXPLORER_SCREENSHOTS"));
+    serde_json::from_str(&printed_by(&mut node, &Value::from(entries).to_string())).expect("JSON")
 }
 
 #[test]

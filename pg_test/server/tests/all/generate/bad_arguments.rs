@@ -71,8 +71,8 @@ fn no_error_has_a_text_of_rust() {
         &mut session,
         "SELECT format('%s(%L::bigint%s)', proname, id, layout)
          FROM unnest('{-1,-9223372036854775808}'::bigint[]) AS id,
-             (VALUES (ARRAY['bigint'], ''), (ARRAY['bigint', 'text'], ', ''instagram''')) AS of (arguments, layout)
-         JOIN pg_proc ON proargtypes::regtype[]::text[] = arguments
+             (VALUES ('bigint', ''), ('bigint, text', ', ''instagram''')) AS of (arguments, layout)
+         JOIN pg_proc ON oidvectortypes(proargtypes) = arguments
          WHERE proname ~ '^snowflake_' AND pronamespace = 'public'::regnamespace
              AND proname NOT IN ('snowflake_is_own', 'snowflake_origin')",
     );
