@@ -58,6 +58,7 @@ pub use server::{Builder, Server, Stop};
 pub use sql::{Failure, Status};
 pub use traffic::{Call, Kind, Traffic};
 
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -79,6 +80,17 @@ pub const fn hours(n: u64) -> Duration {
 /// `n` days.
 pub const fn days(n: u64) -> Duration {
     Duration::from_secs(n * 86_400)
+}
+
+/// The repository's root.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The text of a file of the repository.
+#[track_caller]
+pub fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
 /// Held by tests that keep every core busy, or that measure time, so that parallel tests of one file do not disturb

@@ -12,19 +12,13 @@
 use postgres::Client;
 use snowflake_server_tests::ids::worker;
 use snowflake_server_tests::sql::{column, fails, one, run, take};
-use snowflake_server_tests::{Builder, Ids, Server, fed, has_extension, secs, skip};
+use snowflake_server_tests::{Builder, Ids, Server, fed, has_extension, read, secs, skip};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use std::path::Path;
 use std::sync::Mutex;
 use std::thread;
 
 const PAGE: &str = "docs/citus.md";
-
-fn page() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(PAGE);
-    std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-}
 
 fn is_skipped() -> bool {
     let is_skipped = !has_extension("citus");
@@ -200,7 +194,7 @@ fn no_id_repeats_however_and_wherever_rows_are_written() {
 
 /// The blocks of the page in this language, each with its line.
 fn blocks(language: &str) -> Vec<(usize, String)> {
-    let text = page();
+    let text = read(PAGE);
     let mut blocks = Vec::new();
     let mut lines = (1..).zip(text.lines());
     while let Some((number, line)) = lines.next() {
@@ -355,7 +349,7 @@ fn the_page_runs_as_written() {
     let folder = name(&nodes[3]);
     nodes[3].reload("citus.local_hostname", &folder);
 
-    let text = page();
+    let text = read(PAGE);
     let (mut on, mut output) = (0, String::new());
     let mut lines = (1..).zip(text.lines());
     while let Some((number, line)) = lines.next() {

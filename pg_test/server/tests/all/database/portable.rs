@@ -7,18 +7,17 @@ use snowflake_server_tests::ids::{Ids, at_ms, worker};
 use snowflake_server_tests::sql::{assert_shows, column, fails, next, one, run, take, unpack};
 use snowflake_server_tests::traffic::{assert_ordered, ids_of};
 use snowflake_server_tests::{
-    Builder, Database, Kind, Server, Signal, Stop, Traffic, has_extension, hours, ms, pg_version, secs, skip,
+    Builder, Database, Kind, Server, Signal, Stop, Traffic, has_extension, hours, ms, pg_version, read, root,
+    secs, skip,
 };
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::Duration;
 
 /// The generator of the default layout and worker 0 in the schema snowflake, as it is shipped.
 fn shipped() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../portable/snowflake_id.sql");
-    std::fs::read_to_string(path).expect("the generator's file")
+    read("portable/snowflake_id.sql")
 }
 
 fn plain() -> Builder {
@@ -59,8 +58,7 @@ fn the_file_is_what_the_function_returns() {
     let database = database();
     let text = generator_sql(&database, "0, 'snowflake', '41/10/12', '1 ms', '2024-01-01 00:00:00Z'");
     if std::env::var_os("PORTABLE_ACCEPT").is_some() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../portable/snowflake_id.sql");
-        return std::fs::write(path, text).expect("the file can be written");
+        return fs::write(root().join("portable/snowflake_id.sql"), text).expect("the file can be written");
     }
     assert_eq!(shipped(), text, "PORTABLE_ACCEPT=1 writes the file anew");
     assert_eq!(shipped(), generator_sql(&database, "0, 'snowflake'"));

@@ -4,17 +4,13 @@
 //! IDs that it printed are, digit for digit, those in its table. The queries for other engines read what the extension
 //! reads.
 
+use super::pages::{read, root};
 use postgres::{Client, NoTls};
 use snowflake_server_tests::registry::loopback_address;
 use snowflake_server_tests::sql::{column, next, one, run};
 use snowflake_server_tests::{Server, companions, days, fed, printed_by, secs, skip, wait_until};
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
 
 /// The output of a program, which must not fail.
 #[track_caller]
@@ -401,7 +397,7 @@ fn the_example_of_a_pool_works() {
 /// Which registry a machine asks depends on the machine, so a lock file must not name one.
 #[test]
 fn the_lock_file_of_npm_names_no_registry() {
-    let lock = std::fs::read_to_string(root().join("examples/node/package-lock.json")).expect("a lock file");
+    let lock = read("examples/node/package-lock.json");
     assert!(lock.contains("\"integrity\""));
     assert!(!lock.contains("\"resolved\""), "run npm install with --omit-lockfile-registry-resolved");
 }

@@ -1,7 +1,7 @@
 //! IDs that JavaScript can represent: layouts of 53 bits, and how node reads their IDs.
 
 use snowflake_server_tests::sql::{column, take};
-use snowflake_server_tests::{Builder, Server, printed_by};
+use snowflake_server_tests::{Builder, Server, printed_by, read};
 use std::process::Command;
 
 /// Reads a JSON array of IDs as numbers, and a second one with the same IDs as texts; prints how many numbers are not
@@ -35,8 +35,7 @@ const SAFE: [(&str, &str); 3] = [("41/5/7", "1ms"), ("38/7/8", "10ms"), ("32/8/1
 
 #[test]
 fn a_number_holds_every_id_of_the_documented_layouts() {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/clients.md");
-    let page = std::fs::read_to_string(page).expect("the page on clients");
+    let page = read("docs/clients.md");
     for (layout, tick) in SAFE {
         assert!(page.contains(&format!("| `{layout}` | `{tick}` |")), "{layout} is not on the page");
         let server = with_layout(layout, tick).start_with_extension();

@@ -1,8 +1,7 @@
 //! The manual's site in Chromium: its search answers what people type, and its first page fits a small window.
 
 use serde_json::{Value, json};
-use snowflake_server_tests::{companions, printed_by};
-use std::path::Path;
+use snowflake_server_tests::{companions, printed_by, root};
 use std::process::Command;
 
 /// What is typed, and where its first hit leads.
@@ -34,9 +33,8 @@ const SEARCHES: [(&str, &str); 20] = [
 
 #[test]
 fn the_search_answers_what_people_type_and_the_first_page_fits() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let site = std::env::temp_dir().join(format!("snowflake_site.{}", std::process::id()));
-    let made = Command::new(root.join("scripts/site")).arg(&site).output().expect("scripts/site");
+    let made = Command::new(root().join("scripts/site")).arg(&site).output().expect("scripts/site");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 
     for page in ["ARCHITECTURE", "CONTRIBUTING", "pg_test/README"] {
