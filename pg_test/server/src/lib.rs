@@ -101,6 +101,19 @@ pub fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Panics if none of three attempts takes less than this: the machine may be busy with other tests.
+#[track_caller]
+pub fn assert_best_of_three(limit: Duration, attempt: impl FnMut() -> Duration) {
+    let mut took = Vec::new();
+    for duration in std::iter::repeat_with(attempt).take(3) {
+        if duration < limit {
+            return;
+        }
+        took.push(duration);
+    }
+    panic!("three times longer than {limit:?}: {took:?}");
+}
+
 /// Says that a test shows nothing here because this machine lacks something. Where `CI` is set, a test must not pass that
 /// way, unless `MAY_SKIP` names what is missing.
 ///

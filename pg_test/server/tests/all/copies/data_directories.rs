@@ -10,7 +10,9 @@ use snowflake_server_tests::disk::state_file;
 use snowflake_server_tests::ids::{Ids, worker};
 use snowflake_server_tests::refusals::assert_closed;
 use snowflake_server_tests::sql::{Failure, fails, one, run, status, take, take_ticks, wait_for_id};
-use snowflake_server_tests::{Server, Signal, Stop, faults, ms, process, secs, skip, wait_until};
+use snowflake_server_tests::{
+    Server, Signal, Stop, assert_best_of_three, faults, ms, process, secs, skip, wait_until,
+};
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -89,27 +91,23 @@ fn clone_of(server: &Server) -> Server {
     clone
 }
 
-/// Asserts that a server which accepts connections generates IDs at once; three attempts are for a slow machine.
+/// Asserts that a server which accepts connections generates IDs at once.
 #[track_caller]
 fn opens_at_once(mut start: impl FnMut() -> (Server, Vec<i64>)) {
-    let mut took = Vec::new();
-    for _ in 0..3 {
+    assert_best_of_three(ms(500), || {
         let (server, before) = start();
         let mut session = server.connect();
         let began = Instant::now();
         let first = one(&mut session, "SELECT snowflake_nextval()");
-        took.push(began.elapsed());
+        let took = began.elapsed();
         let mut all = Ids::new();
         all.add("before", before);
         all.add("the first", vec![first]);
         all.add("after", ids(&server));
         all.assert_unique();
         assert_eq!(status(&mut session).lane, Some(0), "a backup worker was used up");
-        if took.last().is_some_and(|took| *took < ms(500)) {
-            return;
-        }
-    }
-    panic!("the first IDs took {took:?}");
+        took
+    });
 }
 
 // ---- files restored ----
