@@ -267,19 +267,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn differences_are_kept_by_test_without_what_changes_from_run_to_run() {
-        let header = |name: &str, day: u32| {
-            format!(
-                "diff -U3 /tmp/a/expected/{name}.out /tmp/a/results/{name}.out\n--- /tmp/a/x.out\t2026-01-0{day}\n"
-            )
-        };
-        let seen =
-            by_test(&format!("{}-1\tx\n{}+2\n", header("char", 1), header("copy2", 2)), Path::new("/tmp/a"));
-        assert_eq!(seen.keys().collect::<Vec<_>>(), ["char", "copy2"]);
-        assert!(seen["char"].ends_with("\n--- …/x.out\n-1\tx\n"));
-    }
-
-    #[test]
     fn a_test_counts_that_gives_nothing_that_it_gives_without_the_extension() {
         let run = |text: &str| {
             let differences = text.split(' ').filter_map(|test| test.split_once('='));

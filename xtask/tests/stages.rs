@@ -34,20 +34,14 @@ fn play(stages: &[&str], lines: &str, folder: &Path) -> (Output, String) {
     (output, std::fs::read_to_string(notes).unwrap_or_default())
 }
 
-/// The arguments of the script, in the order in which stages that pass have ended.
-fn played(stages: &[&str]) -> Vec<String> {
-    let folder = tempfile::tempdir().unwrap();
-    let slowly = "case $stage in pgrx) sleep 0.5 ;; postgres | pg | install) sleep 0.1 ;; esac; note \"$*\"";
-    let (output, notes) = play(stages, slowly, folder.path());
-    assert!(output.status.success(), "{output:?}");
-    notes.lines().map(str::to_owned).collect()
-}
-
 #[test]
 fn every_stage_runs_once_with_one_end_both_or_each_version() {
     let all = all();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
-    let mut played = played(&all);
+    let folder = tempfile::tempdir().unwrap();
+    let (output, notes) = play(&all, "note \"$*\"", folder.path());
+    assert!(output.status.success(), "{output:?}");
+    let mut played: Vec<String> = notes.lines().map(str::to_owned).collect();
     for stage in all {
         let of_stage = played.extract_if(.., |args| args.split(' ').next_back() == Some(stage));
         let mut majors: Vec<String> =
@@ -59,23 +53,6 @@ fn every_stage_runs_once_with_one_end_both_or_each_version() {
         assert!(known.contains(&&majors[..]), "{stage}: {majors:?}");
     }
     assert_eq!(played, [""; 0], "twice, or no stage of the script");
-}
-
-#[test]
-fn a_stage_waits_for_what_it_needs_which_runs_too() {
-    assert_eq!(played(&["core"]), ["core"]);
-    let played = played(&["pg", "clippy", "sql", "upgrade"]);
-    let at = |args: &str| played.iter().position(|other| other == args).unwrap_or_else(|| panic!("{args}"));
-    for major in MAJORS {
-        let at = |stage: &str| at(&format!("--pg {major} {stage}"));
-        assert!(at("postgres") < at("install") && at("install") < at("sql"));
-    }
-    let pg = at("--pg 19 pg");
-    assert!(at("--pg 19 postgres").max(at("pgrx")) < pg && pg < at("--pg 19 install"), "{played:?}");
-    assert!(MAJORS.iter().all(|major| at(&format!("--pg {major} install")) < at("upgrade")), "{played:?}");
-    let between = |major: &&str| at("--pg 19 install") < at(&format!("--pg {major} install"));
-    assert!(MAJORS[1..4].iter().all(between), "{played:?}");
-    assert_eq!(played.len(), 5 * 3 + 2 + 3, "{played:?}");
 }
 
 #[test]

@@ -63,30 +63,3 @@ pub fn stale(files: &[File]) -> Vec<&str> {
     let differs = |(path, text): &&File| fs::read_to_string(root().join(path)).ok().as_ref() != Some(text);
     files.iter().filter(differs).map(|(path, _)| path.as_str()).collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PAGE: &str = "a\n<!-- made: x -->\nold\n<!-- end -->\nb\n<!-- made: y -->\n<!-- end -->\n";
-
-    #[test]
-    fn blocks_are_replaced_and_nothing_else() {
-        let expected =
-            "a\n<!-- made: x -->\nnew\n<!-- end -->\nb\n<!-- made: y -->\n1\n2\n<!-- end -->\n".to_owned();
-        let blocks = [("x", "new\n".to_owned()), ("y", "1\n2".to_owned())];
-        assert_eq!(with_blocks("p.md", PAGE, &blocks), ("p.md".to_owned(), expected));
-    }
-
-    #[test]
-    #[should_panic(expected = "p.md has 2 places for 1 blocks")]
-    fn a_place_that_is_not_made_is_an_error() {
-        with_blocks("p.md", PAGE, &[("x", String::new())]);
-    }
-
-    #[test]
-    fn a_table_has_a_rule_below_its_heads() {
-        let rows = [vec!["a".to_owned(), "1".to_owned()], vec![String::new(), String::new()]];
-        assert_eq!(table(&["", "n"], &rows), "| | n |\n| --- | --- |\n| a | 1 |\n| | |\n");
-    }
-}

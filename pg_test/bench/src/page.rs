@@ -87,7 +87,7 @@ pub fn summary(run: &Run) -> String {
             text += &format!("{}:\n\n{}\n", group.title, table_of(group, runs));
         }
     }
-    text + &costs(runs)
+    text
 }
 
 // ---------------------------------------------------------------- parts
@@ -156,41 +156,6 @@ fn table_of(group: &Group, runs: &[Run]) -> String {
     table(&heads, &rows)
 }
 
-/// Measurements and their units, in the tables of costs.
-const COSTS: [(&str, &str); 9] = [
-    ("call_ns", "a call, ns"),
-    ("single_us", "a query with one ID, 8 clients, µs"),
-    ("thousand_ns", "an ID of 1,000 per query, 8 clients, ns"),
-    ("insert_s", "one INSERT, s"),
-    ("fill_s", "INSERTs of 4 clients, s"),
-    ("copy_s", "COPY, s"),
-    ("insert_wal", "WAL of INSERT, bytes per row"),
-    ("copy_wal", "WAL of COPY, bytes per row"),
-    ("index_mib", "index, MiB"),
-];
-
-fn costs(runs: &[Run]) -> String {
-    let tables = runs.iter().map(|run| {
-        let is_there = |candidate: &Candidate| COSTS.iter().any(|it| run.of(it.0, candidate.key).is_some());
-        let candidates: Vec<Candidate> = rows().filter(is_there).collect();
-        let heads: Vec<String> =
-            [format!("PostgreSQL {}", run.major)].into_iter().chain(candidates.iter().map(head)).collect();
-        let measured = COSTS.iter().filter(|(measurement, _)| run.figures.contains_key(*measurement));
-        let row = |(measurement, what): &(&str, &str)| {
-            let figure = |candidate: &Candidate| {
-                run.of(measurement, candidate.key).map(|it| digits(it.median)).unwrap_or_default()
-            };
-            [what.to_string()].into_iter().chain(candidates.iter().map(figure)).collect()
-        };
-        let rows: Vec<Vec<String>> = measured.map(row).collect();
-        if rows.is_empty() {
-            return String::new();
-        }
-        table(&heads, &rows)
-    });
-    tables.collect::<Vec<_>>().join("\n")
-}
-
 /// Some of the figures, and the picture of a call.
 fn readme(runs: &[Run]) -> String {
     let mut heads = vec!["compared with `bigserial`".to_owned()];
@@ -244,8 +209,11 @@ mod tests {
             for target in TARGETS {
                 assert!(target.judge(run).is_some(), "PostgreSQL {}: {target:?}", run.major);
             }
-            for (measurement, _) in GROUPS.iter().flat_map(|group| group.columns).chain(&COSTS) {
-                assert!(run.of(measurement, CANDIDATES[0].key).is_some(), "{measurement}");
+            for (measurement, _) in GROUPS.iter().flat_map(|group| group.columns) {
+                assert!(
+                    run.ratio(measurement, CANDIDATES[1].key, CANDIDATES[0].key).is_some(),
+                    "{measurement}"
+                );
             }
         }
     }

@@ -97,14 +97,3 @@ fn dot(x: f64, y: f64, run: usize, colour: &str) -> String {
         "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{fill}\" stroke=\"{colour}\" stroke-width=\"2\"/>"
     )
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_axis_ends_at_the_steps_around_the_data() {
-        assert_eq!(ticks(&[0.65, 5.9]), [0.5, 1.0, 2.0, 5.0, 10.0]);
-        assert_eq!(ticks(&[1.0, 20.0]), [1.0, 2.0, 5.0, 10.0, 20.0]);
-    }
-}

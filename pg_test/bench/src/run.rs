@@ -78,11 +78,6 @@ impl Run {
         (all.len(), all.iter().filter(|ms| **ms > limit).count())
     }
 
-    /// The figures of a candidate, if it was measured.
-    pub fn of(&self, measurement: &str, candidate: &str) -> Option<Spread> {
-        Spread::of(&self.rounds(measurement, candidate)?.0)
-    }
-
     /// For each round, the ratio of a candidate's figure to another's.
     pub fn ratio(&self, measurement: &str, candidate: &str, other: &str) -> Option<Spread> {
         Spread::of_ratios(&self.rounds(measurement, candidate)?.0, &self.rounds(measurement, other)?.0)

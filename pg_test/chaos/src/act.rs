@@ -5,7 +5,7 @@ mod member;
 mod recovery;
 mod stage;
 
-pub use member::{Down, Member, children};
+pub use member::{Down, Member};
 pub use recovery::{A_COPY, A_SECOND, is_closed};
 pub use stage::Stage;
 

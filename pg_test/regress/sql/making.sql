@@ -70,11 +70,4 @@ SELECT snowflake_nextval() > 0 AS made;
 COMMIT;
 CREATE TEMPORARY TABLE scratch (id bigint DEFAULT snowflake_nextval());
 INSERT INTO scratch DEFAULT VALUES RETURNING id > 0 AS made;
-
--- a partitioned table
-CREATE TABLE parted (id bigint DEFAULT snowflake_nextval(), part int) PARTITION BY HASH (id);
-CREATE TABLE parted_0 PARTITION OF parted FOR VALUES WITH (MODULUS 2, REMAINDER 0);
-CREATE TABLE parted_1 PARTITION OF parted FOR VALUES WITH (MODULUS 2, REMAINDER 1);
-INSERT INTO parted (part) SELECT generate_series(1, 1000);
-SELECT count(DISTINCT id), count(DISTINCT tableoid) AS partitions FROM parted;
-DROP TABLE orders, parted;
+DROP TABLE orders;

@@ -33,8 +33,6 @@ SELECT snowflake_decode(NULL) IS NULL AS decode, snowflake_timestamp(NULL) IS NU
 
 -- numbers that are not IDs
 SELECT snowflake_worker(-1);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_timestamp((-9223372036854775808)::bigint);
 SELECT call, error_of(call) FROM unnest('{decode,timestamp,datacenter,worker,sequence,server}'::text[]) AS name,
     format('snowflake_%s(-1)', name) AS call;
 
@@ -56,7 +54,6 @@ SELECT snowflake_encode('2024-01-02 00:00:00.123+00', 5, 7), snowflake_min('2024
 SELECT snowflake_encode('2024-01-02 00:00:00.123+00', 1024, 7);
 SELECT snowflake_encode('2024-01-02 00:00:00.123+00', 5, -1);
 SELECT snowflake_encode('2023-12-31 23:59:59.999+00', 5, 7);
-\echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_max('infinity');
 SELECT call, error_of(call)
 FROM unnest('{-infinity,2023-12-31 23:59:59.999+00,2093-09-06 15:47:35.552+00,infinity}'::text[]) AS time,
@@ -117,7 +114,6 @@ SELECT snowflake_to_base62(-1);
 SELECT snowflake_from_base62('1');
 SELECT snowflake_from_base62('0000000000-');
 SELECT snowflake_from_base62('AzL8n0Y58m8');
-SELECT 'AzL8n0Y58m8'::snowflake_base62;
 SELECT snowflake_from_base62('AzL8n0Y58m7'::snowflake_base62);
 SELECT text, error_of(format('snowflake_from_base62(%L)', text)), error_of(format('%L::snowflake_base62', text)) AS domain
 FROM unnest('{AzL8n0Y58m8,a0000000000,0,"",000000000000,0000000000-,"0000000000 "}'::text[]) AS text;
@@ -138,7 +134,6 @@ FROM (VALUES ('twitter', 1541815603606036480), ('Discord', 175928847299117063),
              ('shardingsphere', 362387865620487),
              ('29/21/13 1s 2016-09-20T00:00:00+08:00', 180363646902239241), (NULL, 1), ('leaf', NULL)
      ) AS known (system, id);
-SELECT snowflake_timestamp(175928847299117063, 'discord');
 -- this server's layout, written out
 SELECT count(*), bool_and(snowflake_decode(id) = snowflake_decode(id, '41/10/12 1ms 2024-01-01')) AS same FROM ids;
 -- a text is read in place if it is stored in place: short, long, and another one in every row; or compressed
@@ -160,11 +155,4 @@ SELECT snowflake_timestamp(9007199254740992, '41/5/7 1ms 2024-01-01');
 SELECT snowflake_timestamp(1, 'myspace');
 SELECT snowflake_timestamp(1, '41/12/12 1ms 2024-01-01');
 SELECT snowflake_timestamp(1, '41/10/12 1ms 2024-01-01 00:00');
-SELECT call, error_of(call) FROM unnest('{decode,timestamp}'::text[]) AS name,
-    (VALUES ('-1', 'discord'), ('9007199254740992', '41/5/7 1ms 2024-01-01')) AS layouts (id, layout),
-    format('snowflake_%s(%s, %L)', name, id, layout) AS call
-ORDER BY call COLLATE "C";
-SELECT call, error_of(call)
-FROM unnest('{myspace,"",41/10/12,41/10/12 5ms 2015-01-01,41/10/12 1ms now}'::text[]) AS layout,
-    format('snowflake_decode(1, %L)', layout) AS call;
 DROP FUNCTION error_of;

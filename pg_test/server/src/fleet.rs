@@ -19,9 +19,8 @@ pub fn registry(grant: &str) -> Server {
 /// A server of the fleet, as an operator configures all of them alike.
 pub fn member(registry: &Server, name: &str) -> Builder {
     Server::builder()
-        .without("snowflake_id.worker_id")
+        .member_of(&registry.registry_string())
         .setting("snowflake_id.backup_workers", "3")
-        .setting("snowflake_id.registry", &registry.registry_string())
         .setting("snowflake_id.node_name", name)
 }
 

@@ -13,7 +13,7 @@
 //! * [`partman`]: several versions of the extension pg_partman;
 //! * [`patroni`]: clusters that Patroni manages, with an etcd of their own;
 //! * [`process`]: the state of a server's processes as Linux reports it;
-//! * `programs`: PostgreSQL's own programs, run on a server or on its files;
+//! * `programs`: PostgreSQL's own programs, run on a server or on its files; any program that is fed;
 //! * [`refusals`]: what a call that is refused says;
 //! * [`registry`]: a stand-in for the fleet's registry;
 //! * `replication`: standbys, switchovers, and servers that are started without recovery;
@@ -53,10 +53,12 @@ pub use ids::{Ids, Layout};
 pub use install::{companions, extension_folder, has_contrib, has_extension, pg_config, pg_version};
 pub use nix::sys::signal::Signal;
 pub use preload::Preload;
+pub use programs::{fed, printed_by};
 pub use server::{Builder, Server, Stop};
 pub use sql::{Failure, Status};
 pub use traffic::{Call, Kind, Traffic};
 
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -80,12 +82,36 @@ pub const fn days(n: u64) -> Duration {
     Duration::from_secs(n * 86_400)
 }
 
+/// The repository's root.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The text of a file of the repository.
+#[track_caller]
+pub fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
 /// Held by tests that keep every core busy, or that measure time, so that parallel tests of one file do not disturb
 /// each other.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     // A test that panicked while it held the lock leaves nothing behind that others could see.
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Panics if none of three attempts takes less than this: the machine may be busy with other tests.
+#[track_caller]
+pub fn assert_best_of_three(limit: Duration, attempt: impl FnMut() -> Duration) {
+    let mut took = Vec::new();
+    for duration in std::iter::repeat_with(attempt).take(3) {
+        if duration < limit {
+            return;
+        }
+        took.push(duration);
+    }
+    panic!("three times longer than {limit:?}: {took:?}");
 }
 
 /// Says that a test shows nothing here because this machine lacks something. Where `CI` is set, a test must not pass that

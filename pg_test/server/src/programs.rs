@@ -1,9 +1,10 @@
-//! PostgreSQL's own programs, from the installation of the server that they are used on.
+//! PostgreSQL's own programs, from the installation of the server that they are used on; and programs that read an input.
 
 use crate::Server;
 use crate::install::run;
+use std::io::Write;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 
 impl Server {
     /// Runs a PostgreSQL program, which must succeed; returns its output. It connects to this server unless told
@@ -51,4 +52,22 @@ fn said(command: &mut Command) -> Result<String, String> {
     let output = command.output().map_err(|e| e.to_string())?;
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     if output.status.success() { Ok(said) } else { Err(said) }
+}
+
+/// Runs a program with this input to its end.
+#[track_caller]
+pub fn fed(command: &mut Command, input: &str) -> Output {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("it reads all of it");
+    child.wait_with_output().expect("it is our child")
+}
+
+/// The same for one that must succeed; returns what it printed.
+#[track_caller]
+pub fn printed_by(command: &mut Command, input: &str) -> String {
+    let output = fed(command, input);
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}\n{complaints}", output.status);
+    String::from_utf8(output.stdout).expect("UTF-8")
 }

@@ -37,6 +37,11 @@ impl Builder {
         self.setting("listen_addresses", address)
     }
 
+    /// Has its worker from the registry of this connection string.
+    pub fn member_of(self, registry: &str) -> Self {
+        self.without("snowflake_id.worker_id").setting("snowflake_id.registry", registry)
+    }
+
     /// Starts a server that answers contacts.
     #[track_caller]
     pub fn start_registry(self) -> Server {

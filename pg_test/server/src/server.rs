@@ -109,16 +109,6 @@ impl Builder {
         server
     }
 
-    /// Starts a server that cannot start with these settings, and returns its log.
-    #[track_caller]
-    pub fn start_expecting_failure(self) -> String {
-        let mut server = self.build();
-        server.spawn();
-        let status = server.wait_for_exit(secs(30));
-        assert!(!status.success(), "the server ended without an error: {}", server.log());
-        server.log()
-    }
-
     pub(crate) fn build(self) -> Server {
         let server = self.lay_out();
         new_cluster(self.install, &server.data(), self.behind);

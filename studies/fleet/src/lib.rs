@@ -50,5 +50,5 @@ mod state;
 
 pub use explorer::{Explored, explore};
 pub use ghost::Breach;
-pub use mutants::{MUTANTS, Mutant};
+pub use mutants::Mutant;
 pub use scopes::{SCOPES, Scope};

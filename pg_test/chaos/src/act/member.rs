@@ -5,7 +5,7 @@ use crate::shared::{Shared, Target};
 use crate::volume::Volume;
 use postgres::{Client, NoTls};
 use snowflake_server_tests::disk::{SmallDisk, Troublemaker};
-use snowflake_server_tests::{Failure, Server, Stop, ms, secs, wait_until};
+use snowflake_server_tests::{Failure, Server, Stop, ms, process, secs, wait_until};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -149,10 +149,8 @@ impl Member {
         let postmaster = self.server.pid();
         let began = Instant::now();
         loop {
-            let worker = children(postmaster as i32).into_iter().find(|pid| {
-                let title_of = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-                title_of.starts_with(&format!("postgres: {title}"))
-            });
+            let is_it = |pid: &i32| process::title(*pid).starts_with(&format!("postgres: {title}"));
+            let worker = process::children(postmaster as i32).into_iter().find(is_it);
             if worker.is_some() || began.elapsed() > ms(1_300) {
                 return worker;
             }
@@ -200,10 +198,4 @@ impl Member {
         let row = session.query_one(query, &[]).ok()?;
         Some((row.get(0), row.get(1)))
     }
-}
-
-/// The processes that a process has started.
-pub fn children(pid: i32) -> Vec<i32> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }

@@ -3,10 +3,11 @@
 use super::NODES;
 use super::network::Link;
 use super::roster::Roster;
-use crate::act::{Down, Member, children};
+use crate::act::{Down, Member};
 use crate::shared::Shared;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
+use snowflake_server_tests::process::children;
 use snowflake_server_tests::{Server, Signal, wait_until};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -3,7 +3,7 @@
 
 use snowflake_server_tests::ids::{Ids, at_ms, worker};
 use snowflake_server_tests::sql::{fails, next, one, run, status, take, take_ticks};
-use snowflake_server_tests::{Builder, Server, Stop, hours, ms, secs};
+use snowflake_server_tests::{Builder, Server, Stop, assert_best_of_three, hours, ms, secs};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The second of rule 4, and what a call and a reading of the view take on a busy machine.
@@ -27,19 +27,6 @@ fn first(server: &Server) -> (i64, Duration) {
     (id, began.elapsed())
 }
 
-/// Panics if none of three attempts takes less than this.
-#[track_caller]
-fn one_of_three_takes_less_than(limit: Duration, attempt: impl FnMut() -> Duration) {
-    let mut took = Vec::new();
-    for duration in std::iter::repeat_with(attempt).take(3) {
-        if duration < limit {
-            return;
-        }
-        took.push(duration);
-    }
-    panic!("three times longer than {limit:?}: {took:?}");
-}
-
 /// How far an ID is ahead of the server's clock.
 fn ahead_ms(server: &Server, id: i64) -> i64 {
     let now = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
@@ -52,7 +39,7 @@ fn ahead_ms(server: &Server, id: i64) -> i64 {
 fn a_clean_restart_generates_ids_at_once_and_up_to_max_ahead_ahead() {
     let mut server = server();
     let mut ids = Ids::new();
-    one_of_three_takes_less_than(ms(500), || {
+    assert_best_of_three(ms(500), || {
         ids.add("before", burst(&server, 2_100));
         server.restart();
         let (id, took) = first(&server);
@@ -73,7 +60,7 @@ fn a_crash_in_a_burst_costs_at_most_half_a_second() {
         let mut server = builder.start();
         run(&mut server.connect(), "CREATE EXTENSION snowflake_id");
         let mut ids = Ids::new();
-        one_of_three_takes_less_than(ms(900), || {
+        assert_best_of_three(ms(900), || {
             ids.add("before", burst(&server, ticks));
             server.crash();
             server.start();
@@ -90,7 +77,7 @@ fn a_crash_in_a_burst_costs_at_most_half_a_second() {
 #[test]
 fn a_stop_right_after_the_first_start_spends_no_worker() {
     for how in [Stop::Fast, Stop::Immediate] {
-        one_of_three_takes_less_than(secs(3), || {
+        assert_best_of_three(secs(3), || {
             let mut server = Server::builder().start();
             server.stop(how);
             server.start();
@@ -107,7 +94,7 @@ fn a_stop_right_after_the_first_start_spends_no_worker() {
 /// Asserts that a server opens a second after it begins, no sooner, and that calls wait for it.
 #[track_caller]
 fn opens_after_a_second(ids: &mut Ids, mut make: impl FnMut() -> Server, begin: impl Fn(&mut Server)) {
-    one_of_three_takes_less_than(A_SECOND, || {
+    assert_best_of_three(A_SECOND, || {
         let mut server = make();
         let began = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is long after 1970");
         begin(&mut server);
@@ -169,7 +156,7 @@ fn another_worker_opens_after_a_second_and_so_does_the_first_one_again() {
     for worker_id in ["2", "1"] {
         let mut stopped = server.take().expect("it runs");
         let mut attempts = 0;
-        one_of_three_takes_less_than(A_SECOND, || {
+        assert_best_of_three(A_SECOND, || {
             attempts += 1;
             // Each attempt is a change of the number.
             stopped.set("snowflake_id.worker_id", if attempts % 2 == 1 { worker_id } else { "3" });

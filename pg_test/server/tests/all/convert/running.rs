@@ -3,9 +3,8 @@
 use super::{database, scripts, state};
 use postgres::Client;
 use snowflake_server_tests::sql::{column, fails, one, run, wait_for_lock};
-use snowflake_server_tests::{Database, Failure, ms};
-use std::io::Write;
-use std::process::{Output, Stdio};
+use snowflake_server_tests::{Database, Failure, fed, ms};
+use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
@@ -27,11 +26,7 @@ fn shop() -> (Database, Client) {
 
 fn psql(database: &Database, args: &[&str], input: &str) -> Output {
     let mut psql = database.server().client_program("psql", database.name());
-    psql.args(["-X", "-q", "-U", "owner"]).args(args);
-    let mut child =
-        psql.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("psql");
-    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("psql reads all of it");
-    child.wait_with_output().expect("it is our child")
+    fed(psql.args(["-X", "-q", "-U", "owner"]).args(args), input)
 }
 
 fn is_converted(session: &mut Client) -> bool {

@@ -5,8 +5,7 @@
 use postgres::Client;
 use snowflake_server_tests::fleet::{home, member, registry};
 use snowflake_server_tests::sql::{column, fails, one, run};
-use snowflake_server_tests::{Server, pg_version, secs, wait_until};
-use std::path::Path;
+use snowflake_server_tests::{Server, pg_version, read, secs, wait_until};
 use std::thread;
 
 fn is_native() -> bool {
@@ -15,10 +14,8 @@ fn is_native() -> bool {
 
 /// The statements of an example, with this in place of each name.
 fn example(name: &str, values: &[(&str, &str)]) -> String {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/replication").join(name);
-    let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-    values.iter().fold(text, |text, (name, value)| {
-        assert!(text.contains(name), "{} has no {name}", file.display());
+    values.iter().fold(read(&format!("examples/replication/{name}")), |text, (name, value)| {
+        assert!(text.contains(name), "no {name} in: {text}");
         text.replace(name, value)
     })
 }

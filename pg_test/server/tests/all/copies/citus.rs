@@ -12,21 +12,13 @@
 use postgres::Client;
 use snowflake_server_tests::ids::worker;
 use snowflake_server_tests::sql::{column, fails, one, run, take};
-use snowflake_server_tests::{Builder, Ids, Server, has_extension, secs, skip};
+use snowflake_server_tests::{Builder, Ids, Server, fed, has_extension, read, secs, skip};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use std::path::Path;
-use std::process::Stdio;
 use std::sync::Mutex;
 use std::thread;
-use std::time::Instant;
 
 const PAGE: &str = "docs/citus.md";
-
-fn page() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(PAGE);
-    std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-}
 
 fn is_skipped() -> bool {
     let is_skipped = !has_extension("citus");
@@ -202,7 +194,7 @@ fn no_id_repeats_however_and_wherever_rows_are_written() {
 
 /// The blocks of the page in this language, each with its line.
 fn blocks(language: &str) -> Vec<(usize, String)> {
-    let text = page();
+    let text = read(PAGE);
     let mut blocks = Vec::new();
     let mut lines = (1..).zip(text.lines());
     while let Some((number, line)) = lines.next() {
@@ -357,7 +349,7 @@ fn the_page_runs_as_written() {
     let folder = name(&nodes[3]);
     nodes[3].reload("citus.local_hostname", &folder);
 
-    let text = page();
+    let text = read(PAGE);
     let (mut on, mut output) = (0, String::new());
     let mut lines = (1..).zip(text.lines());
     while let Some((number, line)) = lines.next() {
@@ -408,10 +400,7 @@ fn with_folders(text: &str, nodes: &[Server]) -> String {
 fn psql(place: &str, node: &Server, block: &str) -> String {
     let mut command = node.client_program("psql", "postgres");
     command.args(["-X", "-q", "-v", "ON_ERROR_STOP=1"]);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("psql can be started");
-    child.stdin.take().expect("its input").write_all(block.as_bytes()).expect("it reads");
-    let printed = child.wait_with_output().expect("psql ends");
+    let printed = fed(&mut command, block);
     assert!(printed.status.success(), "{place}: {}", String::from_utf8_lossy(&printed.stderr));
     let tables = String::from_utf8_lossy(&printed.stdout).into_owned();
     tables.trim_end().rsplit("\n\n").next().unwrap_or_default().to_owned()
@@ -500,68 +489,4 @@ fn what_citus_refuses_and_what_differs_between_copies() {
     run(&mut session, "CREATE ROLE monitor LOGIN IN ROLE pg_monitor");
     let seen: i64 = one(&mut nodes[0].connect_as("monitor"), "SELECT count(*) FROM check_nodes()");
     assert_eq!(seen, 0);
-}
-
-// ---- small INSERT ... SELECT ----
-
-/// The rates that the page names. They are printed, not checked.
-#[test]
-#[ignore = "measures, so nothing else may run"]
-fn small_inserts_from_a_select() {
-    if is_skipped() {
-        return;
-    }
-    let nodes = cluster();
-    let mut session = nodes[0].connect();
-    for statement in [
-        // Citus' default.
-        "SET citus.shard_count = 32",
-        "CREATE TABLE colocated (customer integer)",
-        "SELECT create_distributed_table('colocated', 'customer')",
-        "INSERT INTO colocated SELECT generate_series(1, 2000)",
-        "CREATE TABLE other (customer integer)",
-        "SELECT create_distributed_table('other', 'customer', shard_count => 8)",
-        "INSERT INTO other SELECT generate_series(1, 2000)",
-        "CREATE TABLE snowflakes (customer integer, id bigint DEFAULT snowflake_nextval())",
-        "SELECT create_distributed_table('snowflakes', 'customer')",
-        "CREATE TABLE serials (customer integer, id bigserial)",
-        "SELECT create_distributed_table('serials', 'customer')",
-    ] {
-        run(&mut session, statement);
-    }
-    println!("INSERT ... SELECT of 2,000 rows, in multiples of bigserial's rate, each the fastest of 30:");
-    compare(&mut session, "colocated", "each a transaction");
-    compare(&mut session, "other", "each a transaction");
-    run(&mut session, "BEGIN");
-    compare(&mut session, "other", "all in one transaction");
-    run(&mut session, "COMMIT");
-    let ids: Vec<i64> = column(&mut session, "SELECT id FROM snowflakes");
-    assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), 3 * 31 * 2 * 2000);
-}
-
-/// Runs the three statements in turn, and prints how the rates of the last two relate to that of the first.
-fn compare(session: &mut Client, source: &str, how: &str) {
-    let statements = [
-        format!("INSERT INTO serials (customer) SELECT customer FROM {source}"),
-        format!("INSERT INTO snowflakes (customer) SELECT customer FROM {source}"),
-        format!(
-            "INSERT INTO snowflakes (customer) SELECT * FROM (SELECT customer FROM {source} OFFSET 0) AS v"
-        ),
-    ];
-    let mut took: [Vec<f64>; 3] = Default::default();
-    for round in 0..31 {
-        for n in (0..3).map(|n| (n + round) % 3) {
-            let began = Instant::now();
-            run(session, &statements[n]);
-            took[n].push(began.elapsed().as_secs_f64());
-        }
-    }
-    // Others that use this machine disturb the fastest round least. The first round opens connections.
-    let [serial, repartitioned, collected] =
-        took.map(|of| of.into_iter().skip(1).fold(f64::INFINITY, f64::min));
-    println!(
-        "source {source}, {how}: {:.2}; with OFFSET 0 {:.2}",
-        serial / repartitioned,
-        serial / collected
-    );
 }

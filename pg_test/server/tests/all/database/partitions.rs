@@ -103,28 +103,6 @@ fn a_default_partition_is_in_the_way_of_a_new_one() {
     assert_eq!(one::<i64>(&mut session, "SELECT count(*) FROM events_2027_01"), 2);
 }
 
-#[test]
-fn spans_of_time_leave_out_partitions_when_the_query_is_planned() {
-    let server = started();
-    let mut session = server.connect();
-    run(&mut session, EVENTS);
-    run(&mut session, "CREATE TABLE events_rest PARTITION OF events DEFAULT");
-    let mut partitions = |ends: &str| -> Vec<String> {
-        let query = format!("EXPLAIN (COSTS OFF) SELECT * FROM events WHERE snowflake_between(id, {ends})");
-        let plan = column::<String>(&mut session, &query).join("\n");
-        let words = plan.split_whitespace().filter_map(|word| word.strip_prefix("events_"));
-        // Each scan has the table's name, and an alias or an index, which do not matter here.
-        let tables = words.filter(|word| !word.contains("_pkey") && word.parse::<u8>().is_err());
-        tables.map(str::to_owned).collect()
-    };
-    // The default partition holds only rows that no other holds, so it is not scanned for a span within the others.
-    assert_eq!(partitions("'2026-11-01 00:00Z', '2026-12-01 00:00Z'"), ["2026_11"]);
-    assert_eq!(partitions("'2026-12-01 00:00Z', '2027-01-01 00:00Z'"), ["2026_12"]);
-    assert_eq!(partitions("'2026-11-30 00:00Z', '2026-12-02 00:00Z'"), ["2026_11", "2026_12"]);
-    assert_eq!(partitions("'2026-12-30 00:00Z', 'infinity'"), ["2026_12", "rest"]);
-    assert_eq!(partitions("'2027-12-30 00:00Z', 'infinity'"), ["rest"]);
-}
-
 // ---- pg_partman ----
 
 /// Runs a test with each version of pg_partman, in a database of its own, on a server whose cluster is 400 days old.

@@ -7,18 +7,17 @@ use snowflake_server_tests::ids::{Ids, at_ms, worker};
 use snowflake_server_tests::sql::{assert_shows, column, fails, next, one, run, take, unpack};
 use snowflake_server_tests::traffic::{assert_ordered, ids_of};
 use snowflake_server_tests::{
-    Builder, Database, Kind, Server, Signal, Stop, Traffic, has_extension, hours, ms, pg_version, secs, skip,
+    Builder, Database, Kind, Server, Signal, Stop, Traffic, has_extension, hours, ms, pg_version, read, root,
+    secs, skip,
 };
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::Duration;
 
 /// The generator of the default layout and worker 0 in the schema snowflake, as it is shipped.
 fn shipped() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../portable/snowflake_id.sql");
-    std::fs::read_to_string(path).expect("the generator's file")
+    read("portable/snowflake_id.sql")
 }
 
 fn plain() -> Builder {
@@ -59,8 +58,7 @@ fn the_file_is_what_the_function_returns() {
     let database = database();
     let text = generator_sql(&database, "0, 'snowflake', '41/10/12', '1 ms', '2024-01-01 00:00:00Z'");
     if std::env::var_os("PORTABLE_ACCEPT").is_some() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../portable/snowflake_id.sql");
-        return std::fs::write(path, text).expect("the file can be written");
+        return fs::write(root().join("portable/snowflake_id.sql"), text).expect("the file can be written");
     }
     assert_eq!(shipped(), text, "PORTABLE_ACCEPT=1 writes the file anew");
     assert_eq!(shipped(), generator_sql(&database, "0, 'snowflake'"));
@@ -949,81 +947,4 @@ fn as_a_trusted_language_extension_it_is_installed_upgraded_and_dumped() {
     other.restore("postgres", &dump);
     ids.add("restored", take(&mut other.connect(), 1_000));
     assert!(ids.assert_unique().iter().all(|id| worker(*id) == 7));
-}
-
-/// A UUID of version 7 in SQL, as before PostgreSQL 18.
-const UUID7: &str = "CREATE FUNCTION uuid7_in_sql() RETURNS uuid VOLATILE LANGUAGE sql AS $$
-    SELECT encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) PLACING
-        substring(int8send(floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3)
-        FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid $$";
-
-/// The medians of paired rounds, as ratios to `nextval` and to bigserial. A figure of this machine, so nothing is
-/// asserted of it: `cargo test ... -- --ignored --nocapture what_it_costs`.
-#[test]
-#[ignore = "it measures"]
-fn what_it_costs() {
-    const ROUNDS: usize = 15;
-    let server = with_generator(plain().without("fsync").setting("max_wal_size", "8GB"));
-    let mut session = server.connect();
-    run(&mut session, include_str!("../../../../bench/src/gist_id.sql"));
-    run(&mut session, UUID7);
-    run(&mut session, "CREATE SEQUENCE plain");
-    let median = |mut ratios: Vec<f64>| {
-        ratios.sort_by(f64::total_cmp);
-        ratios[ratios.len() / 2]
-    };
-    let mut seconds = |statement: &str| {
-        let began = std::time::Instant::now();
-        run(&mut session, statement);
-        began.elapsed().as_secs_f64()
-    };
-    let mut compared = |what: &str, of: &dyn Fn(&str) -> String, base: &str, others: &[&str]| {
-        let mut ratios = vec![Vec::new(); others.len()];
-        for _ in 0..ROUNDS {
-            let unit = seconds(&of(base));
-            for (ratios, other) in ratios.iter_mut().zip(others) {
-                ratios.push(seconds(&of(other)) / unit);
-            }
-        }
-        for (ratios, other) in ratios.into_iter().zip(others) {
-            println!("{what}: {other} {:.2} of {base}", median(ratios));
-        }
-    };
-    let calls = |call: &str| format!("SELECT count({call}) FROM generate_series(1, 20000)");
-    let all = ["snowflake_nextval()", "gist_id()", "uuid7_in_sql()"];
-    compared("20,000 calls in a query", &calls, "nextval('plain')", &all);
-    let singles = |call: &str| {
-        format!("DO $$ BEGIN FOR i IN 1..3000 LOOP PERFORM {call}, pg_sleep(0.0); END LOOP; END $$")
-    };
-    compared("3,000 statements in a loop", &singles, "nextval('plain')", &all[..1]);
-    run(
-        &mut server.connect(),
-        "CREATE TABLE by_sequence (id bigserial PRIMARY KEY, note text);
-         CREATE TABLE by_snowflake (id bigint PRIMARY KEY DEFAULT snowflake_nextval(), note text)",
-    );
-    let rows = |table: &str| format!("INSERT INTO {table} (note) SELECT 'x' FROM generate_series(1, 50000)");
-    compared("50,000 rows", &rows, "by_sequence", &["by_snowflake"]);
-    let inserts =
-        |table: &str| format!("BEGIN; INSERT INTO {table} (note) VALUES ('x'); COMMIT;").repeat(500);
-    compared("500 transactions of a row", &inserts, "by_sequence", &["by_snowflake"]);
-
-    // What people run instead, after a clock that steps back by 5 s.
-    let server = with_generator(plain().faketime(true));
-    let mut session = server.connect();
-    run(&mut session, include_str!("../../../../bench/src/gist_id.sql"));
-    for call in ["gist_id()", "snowflake_nextval()"] {
-        let mut ids: Vec<i64> = Vec::new();
-        let some = format!("SELECT {call} FROM generate_series(1, 300)");
-        for _ in 0..100 {
-            ids.extend(column::<i64>(&mut session, &some));
-        }
-        server.step_back(secs(1));
-        for _ in 0..100 {
-            ids.extend(column::<i64>(&mut session, &some));
-        }
-        let all = ids.len();
-        ids.sort_unstable();
-        ids.dedup();
-        println!("{call}: {} of {all} repeat after a step back of 1 s", all - ids.len());
-    }
 }

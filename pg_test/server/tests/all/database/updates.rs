@@ -4,7 +4,7 @@
 
 use postgres::Client;
 use snowflake_server_tests::sql::{column, one, run};
-use snowflake_server_tests::{Server, extension_folder};
+use snowflake_server_tests::{Server, extension_folder, root};
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -150,7 +150,7 @@ fn earlier(server: &Server) -> (String, [String; 3]) {
 
 /// What earlier versions installed, by their numbers, as `sql/install` has it.
 fn released() -> Vec<(String, PathBuf)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sql/install");
+    let folder = root().join("sql/install");
     let files = fs::read_dir(folder).into_iter().flatten().map(|file| file.unwrap().path());
     let version = |file: &Path| {
         let name = file.file_name()?.to_str()?;

@@ -4,18 +4,13 @@
 //! IDs that it printed are, digit for digit, those in its table. The queries for other engines read what the extension
 //! reads.
 
+use super::pages::{read, root};
 use postgres::{Client, NoTls};
 use snowflake_server_tests::registry::loopback_address;
 use snowflake_server_tests::sql::{column, next, one, run};
-use snowflake_server_tests::{Server, companions, days, secs, skip, wait_until};
+use snowflake_server_tests::{Server, companions, days, fed, printed_by, secs, skip, wait_until};
 use std::collections::BTreeSet;
-use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
 
 /// The output of a program, which must not fail.
 #[track_caller]
@@ -105,27 +100,38 @@ fn has_node_20() -> bool {
     has
 }
 
-#[test]
-fn the_example_for_psycopg_works() {
-    let server = server();
-    let printed = play(&server, python("psycopg_orders.py"));
-    assert_made(&mut server.connect(), "psycopg_orders", 1503, &printed);
+/// A test per example that needs no more than a server.
+macro_rules! examples {
+    ($($name:ident: $command:expr, $table:literal, $rows:literal, $servers:expr;)*) => {
+        $(#[test]
+        fn $name() {
+            for server in Vec::from_iter($servers) {
+                let printed = play(&server, $command);
+                assert_made(&mut server.connect(), $table, $rows, &printed);
+            }
+        })*
+    };
 }
 
-#[test]
-fn the_example_for_sqlalchemy_works() {
-    for server in [server(), portable_server()] {
-        let printed = play(&server, python("sqlalchemy_orders.py"));
-        assert_made(&mut server.connect(), "sqlalchemy_orders", 2102, &printed);
-    }
+examples! {
+    the_example_for_psycopg_works: python("psycopg_orders.py"), "psycopg_orders", 1503, [server()];
+    the_example_for_sqlalchemy_works:
+        python("sqlalchemy_orders.py"), "sqlalchemy_orders", 2102, [server(), portable_server()];
+    the_example_for_django_works: python("django_orders.py"), "django_orders", 1006, [server(), portable_server()];
+    the_example_for_drizzle_works: node("drizzle_orders.js"), "drizzle_orders", 1001, [server()];
+    the_example_for_sequelize_works: node("sequelize_orders.js"), "sequelize_orders", 1001, [server()];
+    the_example_for_typeorm_works:
+        node("typeorm_orders.js"), "typeorm_orders", 1001, has_node_20().then(server);
+    the_example_for_active_record_works: ruby("activerecord_orders.rb"), "activerecord_orders", 1001, [server()];
+    the_example_for_doctrine_works: php("doctrine_orders.php"), "doctrine_orders", 3, [server()];
+    the_example_for_eloquent_works: php("eloquent_orders.php"), "eloquent_orders", 4, [server()];
 }
 
-#[test]
-fn the_example_for_django_works() {
-    for server in [server(), portable_server()] {
-        let printed = play(&server, python("django_orders.py"));
-        assert_made(&mut server.connect(), "django_orders", 1006, &printed);
-    }
+fn ruby(program: &str) -> Command {
+    companions("ruby");
+    let mut command = Command::new("ruby");
+    command.arg(root().join("examples/ruby").join(program));
+    command
 }
 
 // ---- conversions ----
@@ -249,13 +255,6 @@ fn the_example_for_node_postgres_works() {
     play(&server, example);
 }
 
-#[test]
-fn the_example_for_drizzle_works() {
-    let server = server();
-    let printed = play(&server, node("drizzle_orders.js"));
-    assert_made(&mut server.connect(), "drizzle_orders", 1001, &printed);
-}
-
 /// In its default settings it would drop the extension's views, so it names none of them only because of the filter in
 /// the configuration, and afterwards it finds nothing to change.
 #[test]
@@ -279,32 +278,6 @@ fn drizzle_kit_with_the_documented_filter_drops_nothing_of_the_extension() {
         assert!(!printed.contains("DROP"), "{printed}");
     }
     run(&mut server.connect(), "INSERT INTO drizzle_kit_orders (customer) VALUES ('Ada')");
-}
-
-#[test]
-fn the_example_for_sequelize_works() {
-    let server = server();
-    let printed = play(&server, node("sequelize_orders.js"));
-    assert_made(&mut server.connect(), "sequelize_orders", 1001, &printed);
-}
-
-#[test]
-fn the_example_for_typeorm_works() {
-    if has_node_20() {
-        let server = server();
-        let printed = play(&server, node("typeorm_orders.js"));
-        assert_made(&mut server.connect(), "typeorm_orders", 1001, &printed);
-    }
-}
-
-#[test]
-fn the_example_for_active_record_works() {
-    companions("ruby");
-    let server = server();
-    let mut ruby = Command::new("ruby");
-    ruby.arg(root().join("examples/ruby/activerecord_orders.rb"));
-    let printed = play(&server, ruby);
-    assert_made(&mut server.connect(), "activerecord_orders", 1001, &printed);
 }
 
 #[test]
@@ -341,13 +314,8 @@ fn schema_rb(server: &Server, database: &str, action: &str, schema: &str) -> Out
         .env("PGHOST", server.folder())
         .env("PGPORT", "5432")
         .env("PGUSER", "postgres")
-        .env("PGDATABASE", database)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut ruby = ruby.spawn().expect("ruby");
-    ruby.stdin.take().expect("piped").write_all(schema.as_bytes()).expect("ruby reads");
-    ruby.wait_with_output().expect("ruby ends")
+        .env("PGDATABASE", database);
+    fed(&mut ruby, schema)
 }
 
 #[test]
@@ -412,20 +380,6 @@ fn php(program: &str) -> Command {
     command
 }
 
-#[test]
-fn the_example_for_doctrine_works() {
-    let server = server();
-    let printed = play(&server, php("doctrine_orders.php"));
-    assert_made(&mut server.connect(), "doctrine_orders", 3, &printed);
-}
-
-#[test]
-fn the_example_for_eloquent_works() {
-    let server = server();
-    let printed = play(&server, php("eloquent_orders.php"));
-    assert_made(&mut server.connect(), "eloquent_orders", 4, &printed);
-}
-
 /// The server counts every ID that it generated, so the count shows that the pool asked for no more batches than it
 /// should.
 #[test]
@@ -443,7 +397,7 @@ fn the_example_of_a_pool_works() {
 /// Which registry a machine asks depends on the machine, so a lock file must not name one.
 #[test]
 fn the_lock_file_of_npm_names_no_registry() {
-    let lock = std::fs::read_to_string(root().join("examples/node/package-lock.json")).expect("a lock file");
+    let lock = read("examples/node/package-lock.json");
     assert!(lock.contains("\"integrity\""));
     assert!(!lock.contains("\"resolved\""), "run npm install with --omit-lockfile-registry-resolved");
 }
@@ -469,12 +423,7 @@ fn other_engines_read_what_the_extension_reads() {
     for engine in ["clickhouse", "duckdb", "sqlite"] {
         let mut command = python_of("readers");
         command.arg(root().join("examples/readers/run.py")).arg(engine);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("it can be run");
-        let mut to_it = child.stdin.take().expect("a pipe");
-        to_it.write_all(input.as_bytes()).expect("it reads the IDs");
-        drop(to_it);
-        let printed = checked(engine, &child.wait_with_output().expect("it ends"));
+        let printed = printed_by(&mut command, &input);
         // DuckDB's Python module prints microseconds, and none of them where there is no fraction.
         let read: Vec<String> = printed.lines().map(in_milliseconds).collect();
         assert_eq!(read, expected, "{engine}");

@@ -1,87 +1,48 @@
-//! The picture of an ID in README and manual, drawn from the defaults of a server.
+//! The picture of an ID in README and manual has the numbers of a server with the defaults.
 
-use super::pages::root;
-use snowflake_core::{Bits, Layout, Tick, Workers};
+use super::pages::read;
+use regex::Regex;
 use snowflake_server_tests::Server;
-use snowflake_server_tests::sql::one;
-use std::fs;
+use snowflake_server_tests::sql::column;
+use std::collections::BTreeSet;
 
-const TEMPLATE: &str = include_str!("drawing.svg");
-
-/// The ID that the picture takes apart.
-const EXAMPLE: i64 = 362_388_381_519_879;
-
-/// A number with commas between its thousands.
-fn grouped(number: i64) -> String {
-    let digits = number.to_string();
-    let groups: Vec<&str> =
-        digits.as_bytes().rchunks(3).rev().map(|group| str::from_utf8(group).expect("digits")).collect();
-    groups.join(",")
-}
-
-fn superscript(number: u32) -> String {
-    let digits: Vec<char> = "⁰¹²³⁴⁵⁶⁷⁸⁹".chars().collect();
-    number.to_string().bytes().map(|digit| digits[usize::from(digit - b'0')]).collect()
-}
+/// Its description, and the texts in it that have a digit. t, w and s are the bits of time, worker and sequence.
+const TEXTS: &str = "
+    SELECT unnest(ARRAY[
+        format('From the highest bit to the lowest: one bit that is always 0, %s bits of time (bits 62 to %s), %s bits of
+                worker (bits %s to %s), %s bits of sequence (bits %s to 0). The example %s is tick %s since the epoch,
+                worker %s, sequence %s.', t, w + s, w, w + s - 1, s, s, s - 1, id, tick, worker_id, sequence),
+        'The bits of an ID in the default layout, ' || layout,
+        '63', '62', (w + s)::text, (w + s - 1)::text, s::text, (s - 1)::text, '0',
+        t || ' bits', w || ' bits', s || ' bits',
+        format('ticks of %s ms since the epoch, %s UTC;', tick_ms, to_char(epoch, 'YYYY-MM-DD HH24:MI')),
+        'lasts until ' || to_char(expires_at, 'YYYY-MM-DD'),
+        to_char(1 << w, 'FM9,999') || ' workers:', format('%s servers × %s', (1 << w) / lanes, lanes),
+        to_char(1 << s, 'FM9,999') || ' IDs a tick',
+        id::text, tick::text, to_char(created_at, 'YYYY-MM-DD HH24:MI:SS.MS') || ' UTC',
+        worker_id::text, 'of server ' || snowflake_server(id), sequence::text, 'counted from 0 in each tick',
+        format('id = time × 2%s + worker × 2%s + sequence', translate((w + s)::text, '0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'),
+            translate(s::text, '0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))])
+    FROM (SELECT 362388381519879) AS example (id), snowflake_decode(id), snowflake_server_layout() AS of (layout, tick_ms, epoch),
+        (SELECT expires_at FROM snowflake_status) AS status, (SELECT count(*) AS lanes FROM snowflake_workers) AS workers,
+        (SELECT bits[1] AS t, bits[2] AS w, bits[3] AS s
+         FROM string_to_array((SELECT boot_val FROM pg_settings WHERE name = 'snowflake_id.layout'), '/') AS texts,
+             CAST(texts AS integer[]) AS bits) AS bits,
+        div((extract(epoch FROM created_at - epoch) * 1000)::numeric, tick_ms) AS tick";
 
 #[test]
-fn the_picture_of_an_id_is_drawn_from_the_defaults() {
+fn the_picture_of_an_id_has_the_numbers_of_the_defaults() {
     let server = Server::builder().setting("timezone", "UTC").start_with_extension();
-    let mut session = server.connect();
-    let mut text = |query: &str| one::<String>(&mut session, query);
-    let mut default =
-        |name: &str| text(&format!("SELECT boot_val FROM pg_settings WHERE name = 'snowflake_id.{name}'"));
-    let (bits, backups) = (default("layout"), default("backup_workers"));
-    let bits: Bits = bits.parse().expect("bits");
-    let tick_ms = text("SELECT tick_ms::text FROM snowflake_server_layout()").parse().expect("a number");
-    let tick = Tick::from_millis(tick_ms).expect("a tick");
-    assert_eq!(bits.datacenter, 0, "the picture has no place for a datacenter");
-    let epoch_us: i64 =
-        text("SELECT (extract(epoch FROM epoch) * 1000000)::bigint::text FROM snowflake_status")
-            .parse()
-            .expect("a number");
-    let layout = Layout::new(bits, tick, epoch_us).expect("a layout");
-    let workers = Workers::new(&layout, 0, backups.parse().expect("a number")).expect("workers");
-    let parts = layout.unpack(EXAMPLE).expect("an ID");
-    let server = workers.owner(parts.worker).expect("a server").0;
-    let values = [
-        ("bits", bits.to_string()),
-        ("time_bits", bits.time.to_string()),
-        ("worker_bits", bits.worker.to_string()),
-        ("sequence_bits", bits.sequence.to_string()),
-        ("time_low", (bits.worker + bits.sequence).to_string()),
-        ("worker_high", (bits.worker + bits.sequence - 1).to_string()),
-        ("worker_low", bits.sequence.to_string()),
-        ("sequence_high", (bits.sequence - 1).to_string()),
-        ("time_shift", superscript(bits.worker + bits.sequence)),
-        ("worker_shift", superscript(bits.sequence)),
-        ("tick_ms", tick.millis().to_string()),
-        ("epoch", text("SELECT to_char(epoch, 'YYYY-MM-DD HH24:MI') FROM snowflake_status")),
-        ("end", text("SELECT to_char(expires_at, 'YYYY-MM-DD') FROM snowflake_status")),
-        ("workers", grouped(layout.workers())),
-        ("servers", grouped(workers.highest_home() + 1)),
-        ("lanes", workers.lanes().to_string()),
-        ("sequences", grouped(layout.sequences())),
-        ("id", EXAMPLE.to_string()),
-        ("tick", parts.tick.to_string()),
-        (
-            "created_at",
-            text(&format!("SELECT to_char(snowflake_timestamp({EXAMPLE}), 'YYYY-MM-DD HH24:MI:SS.MS')")),
-        ),
-        ("worker", parts.worker.to_string()),
-        ("server", server.to_string()),
-        ("sequence", parts.sequence.to_string()),
-    ];
-    let drawn = values
-        .iter()
-        .fold(TEMPLATE.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value));
-    let path = root().join("docs/layout.svg");
-    if std::env::var_os("LAYOUT_ACCEPT").is_some() {
-        fs::write(&path, &drawn).expect("the file can be written");
-    }
-    assert_eq!(
-        fs::read_to_string(path).expect("the picture"),
-        drawn,
-        "LAYOUT_ACCEPT=1 writes docs/layout.svg"
+    let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let expected: Vec<String> = column(&mut server.connect(), TEXTS);
+    let expected: BTreeSet<String> = expected.iter().map(|text| one_line(text)).collect();
+    let picture = one_line(&read("docs/layout.svg"));
+    let texts = Regex::new("<(?:text|desc)[^>]*>([^<]*[0-9²][^<]*)</").expect("a pattern");
+    let drawn: BTreeSet<String> =
+        texts.captures_iter(&picture).map(|text| text[1].trim().to_owned()).collect();
+    assert_eq!(drawn, expected);
+    let title = "The bits of an ID in the default layout, ";
+    assert!(
+        expected.iter().any(|text| text.starts_with(title) && picture.contains(&format!("{text}</title>")))
     );
 }

@@ -7,27 +7,15 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use snowflake_server_tests::sql::{Failure, column, one, run};
-use snowflake_server_tests::{Server, companions};
-use std::io::Write;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use snowflake_server_tests::{Server, companions, printed_by, read, root};
+use std::process::Command;
 
 /// What the page shows after each entry, and what else `explorer.js` has seen.
 fn in_chromium(entries: &[Value]) -> Value {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/explorer.html");
-    let mut node = Command::new("node")
-        .arg(companions("browser").join("explorer.js"))
-        .arg(page)
-        .args(std::env::var_os("EXPLORER_SCREENSHOTS"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("node is needed: Debian's package nodejs has it");
-    let input = Value::from(entries).to_string();
-    node.stdin.take().expect("piped").write_all(input.as_bytes()).expect("node reads");
-    let output = node.wait_with_output().expect("node ends");
-    assert!(output.status.success(), "explorer.js failed: {}", output.status);
-    serde_json::from_slice(&output.stdout).expect("JSON")
+    let mut node = Command::new("node");
+    node.arg(companions("browser").join("explorer.js")).arg(root().join("docs/explorer.html"));
+    node.args(std::env::var_os("EXPLORER_SCREENSHOTS"));
+    serde_json::from_str(&printed_by(&mut node, &Value::from(entries).to_string())).expect("JSON")
 }
 
 #[test]
@@ -39,8 +27,7 @@ fn the_page_fits_every_screen_can_be_read_and_used_by_everybody_and_sends_nothin
     assert_eq!(shown["restored"], restored, "the address leads to the same page");
     assert_eq!(shown["safe"], "Every ID is an exact number.");
     // As the page on clients does.
-    let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/clients.md");
-    let clients = std::fs::read_to_string(clients).expect("the page");
+    let clients = read("docs/clients.md");
     for proposal in shown["proposed"].as_array().expect("a list") {
         let [layout, tick, years, rate] = [0, 1, 2, 3].map(|at| proposal[at].as_str().expect("a text"));
         let start = format!("| `{layout}` | `{tick}` | {years} years | ");

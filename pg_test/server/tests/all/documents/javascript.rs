@@ -1,9 +1,8 @@
 //! IDs that JavaScript can represent: layouts of 53 bits, and how node reads their IDs.
 
 use snowflake_server_tests::sql::{column, take};
-use snowflake_server_tests::{Builder, Server};
-use std::io::Write;
-use std::process::{Command, Stdio};
+use snowflake_server_tests::{Builder, Server, printed_by, read};
+use std::process::Command;
 
 /// Reads a JSON array of IDs as numbers, and a second one with the same IDs as texts; prints how many numbers are not
 /// safe integers or differ from their texts.
@@ -19,23 +18,8 @@ const SCRIPT: &str = "
 fn in_node(ids: &[i64]) -> [usize; 4] {
     let numbers: Vec<String> = ids.iter().map(i64::to_string).collect();
     let json = format!("[[{}],[\"{}\"]]", numbers.join(","), numbers.join("\",\""));
-    let mut node = Command::new("node")
-        .args(["-e", SCRIPT])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("node is needed: Debian's package nodejs has it");
-    node.stdin.take().expect("piped").write_all(json.as_bytes()).expect("node reads");
-    let output = node.wait_with_output().expect("node ends");
-    assert!(output.status.success(), "node failed: {}", output.status);
-    let printed = String::from_utf8(output.stdout).expect("UTF-8");
-    let counts: Vec<usize> = printed
-        .trim()
-        .trim_matches(['[', ']'])
-        .split(',')
-        .map(|count| count.parse().unwrap_or_else(|_| panic!("{printed}")))
-        .collect();
-    counts.try_into().expect("four counts")
+    let printed = printed_by(Command::new("node").args(["-e", SCRIPT]), &json);
+    serde_json::from_str(&printed).expect("four counts")
 }
 
 fn with_layout(layout: &str, tick: &str) -> Builder {
@@ -51,8 +35,7 @@ const SAFE: [(&str, &str); 3] = [("41/5/7", "1ms"), ("38/7/8", "10ms"), ("32/8/1
 
 #[test]
 fn a_number_holds_every_id_of_the_documented_layouts() {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/clients.md");
-    let page = std::fs::read_to_string(page).expect("the page on clients");
+    let page = read("docs/clients.md");
     for (layout, tick) in SAFE {
         assert!(page.contains(&format!("| `{layout}` | `{tick}` |")), "{layout} is not on the page");
         let server = with_layout(layout, tick).start_with_extension();

@@ -2,6 +2,7 @@
 //! their metrics, the numbers reflect what happens to a server, and the alert rules pass their tests and use no other
 //! metrics; each expression of the dashboard has data in Prometheus.
 
+use super::pages::{read, root};
 use postgres::Client;
 use serde_json::Value;
 use snowflake_server_tests::disk::{Trouble, Troublemaker};
@@ -13,13 +14,9 @@ use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use yaml_rust2::{Yaml, YamlLoader};
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
 
 fn folder() -> PathBuf {
     root().join("docs/monitoring")
@@ -478,7 +475,7 @@ fn metrics(expression: &str) -> BTreeSet<String> {
 #[test]
 fn the_alert_rules_use_metrics_that_exist_and_are_explained_and_tested() {
     let exported: BTreeSet<String> = all_of_postgres_exporter().iter().flat_map(Queries::names).collect();
-    let page = fs::read_to_string(root().join("docs/monitoring.md")).expect("the page");
+    let page = read("docs/monitoring.md");
     let tests = fs::read_to_string(folder().join("alerts_test.yaml")).expect("the tests");
     let file = yaml("alerts.yaml");
     let rules = list(&file["groups"][0]["rules"]);

@@ -1,15 +1,8 @@
 //! The manual's pages, with their blocks and tables, for the tests that compare them with the code.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
-pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-pub fn read(path: &str) -> String {
-    std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
-}
+pub use snowflake_server_tests::{read, root};
 
 /// The documents that users read.
 pub const DOCUMENTS: &[&str] = &[

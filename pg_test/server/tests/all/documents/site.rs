@@ -1,10 +1,8 @@
 //! The manual's site in Chromium: its search answers what people type, and its first page fits a small window.
 
 use serde_json::{Value, json};
-use snowflake_server_tests::companions;
-use std::io::Write;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use snowflake_server_tests::{companions, printed_by, root};
+use std::process::Command;
 
 /// What is typed, and where its first hit leads.
 const SEARCHES: [(&str, &str); 20] = [
@@ -35,9 +33,8 @@ const SEARCHES: [(&str, &str); 20] = [
 
 #[test]
 fn the_search_answers_what_people_type_and_the_first_page_fits() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let site = std::env::temp_dir().join(format!("snowflake_site.{}", std::process::id()));
-    let made = Command::new(root.join("scripts/site")).arg(&site).output().expect("scripts/site");
+    let made = Command::new(root().join("scripts/site")).arg(&site).output().expect("scripts/site");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 
     for page in ["ARCHITECTURE", "CONTRIBUTING", "pg_test/README"] {
@@ -46,19 +43,11 @@ fn the_search_answers_what_people_type_and_the_first_page_fits() {
     let sidebar = std::fs::read_to_string(site.join("docs/sql.html")).expect("a page");
     assert!(sidebar.contains("href=\"explorer.html\">Explorer</a>"), "the sidebar has no explorer");
 
-    let mut node = Command::new("node")
-        .arg(companions("browser").join("site.js"))
-        .arg(&site)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("node is needed: Debian's package nodejs has it");
+    let mut node = Command::new("node");
+    node.arg(companions("browser").join("site.js")).arg(&site);
     let queries: Value = SEARCHES.iter().map(|(query, _)| *query).collect();
-    node.stdin.take().expect("piped").write_all(queries.to_string().as_bytes()).expect("node reads");
-    let output = node.wait_with_output().expect("node ends");
+    let seen: Value = serde_json::from_str(&printed_by(&mut node, &queries.to_string())).expect("JSON");
     std::fs::remove_dir_all(&site).expect("the site can be deleted");
-    assert!(output.status.success(), "site.js failed: {}", output.status);
-    let seen: Value = serde_json::from_slice(&output.stdout).expect("JSON");
 
     for ((query, page), hits) in SEARCHES.iter().zip(seen["hits"].as_array().expect("a list")) {
         assert_eq!(hits[0], *page, "{query}: {hits}");

@@ -33,40 +33,7 @@ fn a_number_of_ids_that_cannot_be_is_refused_and_costs_none() {
     assert_eq!(status(&mut session).issued, issued + 4_096);
 }
 
-#[test]
-fn a_negative_id_is_refused() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
-    for id in ["-1", "-9223372036854775808"] {
-        for function in [
-            "snowflake_decode",
-            "snowflake_server",
-            "snowflake_timestamp",
-            "snowflake_worker",
-            "snowflake_sequence",
-        ] {
-            let failure = fails(&mut session, "22023", &format!("SELECT {function}('{id}'::bigint)"));
-            assert_tells(&failure, &[id]);
-        }
-        fails(&mut session, "22023", &format!("SELECT * FROM snowflake_decode('{id}'::bigint)"));
-        fails(&mut session, "22023", &format!("SELECT (snowflake_decode('{id}'::bigint)).*"));
-    }
-    // The bounds of the layout can be read.
-    let row = session
-        .query_one(
-            "SELECT d.worker_id, d.sequence, extract(epoch FROM d.created_at)::float8
-             FROM snowflake_decode(9223372036854775807) AS d",
-            &[],
-        )
-        .unwrap();
-    assert_eq!((row.get(0), row.get(1)), (1_023, 4_095));
-    let end: f64 = row.get(2);
-    assert!((end - (1_704_067_200_000f64 + (1i64 << 41) as f64 - 1.0) / 1e3).abs() < 0.002, "{end}");
-    assert_eq!(one::<i32>(&mut session, "SELECT snowflake_sequence(0)"), 0);
-    assert_eq!(one::<Option<i32>>(&mut session, "SELECT snowflake_worker(NULL)"), None);
-}
-
-/// Each argument that can be wrong, in the worst way.
+/// Each argument that can be wrong, in the worst way; a negative ID, in each function of one.
 #[test]
 fn no_error_has_a_text_of_rust() {
     let server = Server::builder().start_with_extension();
@@ -100,13 +67,17 @@ fn no_error_has_a_text_of_rust() {
     {
         calls.push(format!("snowflake_from_base62('{text}')"));
     }
-    for id in ["-1", "-9223372036854775808"] {
-        for function in ["snowflake_decode", "snowflake_server", "snowflake_timestamp", "snowflake_to_base62"]
-        {
-            calls.push(format!("{function}('{id}'::bigint)"));
-        }
-        calls.push(format!("snowflake_decode('{id}'::bigint, 'instagram')"));
-    }
+    let of_ids: Vec<String> = column(
+        &mut session,
+        "SELECT format('%s(%L::bigint%s)', proname, id, layout)
+         FROM unnest('{-1,-9223372036854775808}'::bigint[]) AS id,
+             (VALUES ('bigint', ''), ('bigint, text', ', ''instagram''')) AS of (arguments, layout)
+         JOIN pg_proc ON oidvectortypes(proargtypes) = arguments
+         WHERE proname ~ '^snowflake_' AND pronamespace = 'public'::regnamespace
+             AND proname NOT IN ('snowflake_is_own', 'snowflake_origin')",
+    );
+    assert!(of_ids.len() >= 18, "{of_ids:?}");
+    calls.extend(of_ids);
     calls.push("snowflake_decode(9223372036854775807, '41/5/7 1ms 2015-01-01')".to_owned());
     for n in [i32::MIN, -1, 0, 4_097, i32::MAX] {
         calls.push(format!("snowflake_nextval_range({n})"));

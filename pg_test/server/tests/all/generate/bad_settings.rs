@@ -280,7 +280,15 @@ fn without_preloading_the_extension_can_be_created_but_makes_no_ids() {
     let failure = fails(&mut server.connect_as("clerk"), "55000", "SELECT snowflake_nextval()");
     assert!(!failure.text().contains("plpgsql"), "{failure}");
     // Reading by this server's own layout needs its settings.
-    for call in ["snowflake_timestamp(1)", "snowflake_server(1)", "snowflake_decode(1)"] {
+    for call in [
+        "snowflake_timestamp(1)",
+        "snowflake_server(1)",
+        "snowflake_decode(1)",
+        "snowflake_encode(now(), 0, 0)",
+        "snowflake_min(now())",
+        "snowflake_max(now())",
+        "snowflake_between(1, '2026-01-01', '2026-01-02')",
+    ] {
         let failure = fails(&mut session, "55000", &format!("SELECT {call}"));
         assert_tells(&failure, &["shared_preload_libraries = 'snowflake_id'"]);
     }

@@ -113,20 +113,6 @@ fn make_in_many_ways(session: &mut Client, n: usize) -> Vec<i64> {
 }
 
 #[test]
-fn what_two_sessions_make_in_turn_ascends() {
-    let server = Server::builder().start_with_extension();
-    let (mut one, mut other) = (server.connect(), server.connect());
-    let first = one.prepare("SELECT snowflake_nextval()").unwrap();
-    let second = other.prepare("SELECT snowflake_nextval()").unwrap();
-    let mut made: Vec<i64> = Vec::new();
-    for _ in 0..2_000 {
-        made.push(one.query_one(&first, &[]).unwrap().get(0));
-        made.push(other.query_one(&second, &[]).unwrap().get(0));
-    }
-    assert_ascending("two sessions in turn", &made);
-}
-
-#[test]
 fn a_call_that_begins_after_another_returned_gets_a_greater_id() {
     let _alone = alone();
     let server = Server::builder().start_with_extension();
@@ -299,19 +285,6 @@ fn ids_made_in_all_ways_at_the_same_time_do_not_repeat() {
     let status = status(&mut session);
     // Conflicts and unused defaults that were evaluated cost IDs too.
     assert!(status.issued >= all.len() as i64, "{status:?}");
-}
-
-#[test]
-fn rows_copied_by_one_session_ascend() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
-    run(&mut session, "CREATE TABLE t (place integer, id bigint DEFAULT snowflake_nextval())");
-    let mut copy = session.copy_in("COPY t (place) FROM STDIN").unwrap();
-    let rows: String = (0..100_000).map(|i| format!("{i}\n")).collect();
-    std::io::Write::write_all(&mut copy, rows.as_bytes()).unwrap();
-    assert_eq!(copy.finish().unwrap(), 100_000);
-    let ids: Vec<i64> = column(&mut session, "SELECT id FROM t ORDER BY place");
-    assert_ascending("COPY", &ids);
 }
 
 #[test]

@@ -363,22 +363,3 @@ fn transactions_at_one_time_get_different_ids() {
     fails(&mut first, "23505", INSERT);
     run(&mut first, "ROLLBACK");
 }
-
-#[test]
-fn plain_sql_gives_a_set_the_ids_of_snowflake_at() {
-    let source = Server::builder().start_with_extension();
-    let statements: String = one(&mut source.connect(), "SELECT snowflake_generator_sql(7)");
-    let server = Server::builder().without_library().setting("timezone", "UTC").start();
-    let mut session = server.connect();
-    run(&mut session, &format!("BEGIN; {statements} COMMIT"));
-    run(&mut session, ROWS);
-    let of_set = format!(
-        "SELECT (count(DISTINCT id), md5(string_agg(id::text, ' ' ORDER BY n)))::text FROM ({PLAIN}) AS p"
-    );
-    let mut own = source.connect();
-    run(&mut own, "SET timezone = 'UTC'");
-    run(&mut own, ROWS);
-    let of_function = "SELECT (count(DISTINCT id), md5(string_agg(id::text, ' ' ORDER BY id)))::text
-                       FROM (SELECT snowflake_at(at, 900) OVER (ORDER BY at) AS id FROM source) AS p";
-    assert_eq!(one::<String>(&mut session, &of_set), one::<String>(&mut own, of_function));
-}

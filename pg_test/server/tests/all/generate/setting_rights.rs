@@ -13,13 +13,14 @@ fn no_session_can_change_a_setting() {
     let show = "SELECT string_agg(name || '=' || setting, ',' ORDER BY name) FROM pg_settings
                 WHERE name LIKE 'snowflake_id.%' AND name <> 'snowflake_id.registry'";
     let before: String = one(&mut superuser, show);
-    assert!(before.contains("snowflake_id.worker_id=1"), "{before}");
-    // The value does not matter: the change is refused before PostgreSQL looks at it.
-    let settings = || before.split(',').map(|setting| setting.split_once('=').unwrap());
+    // Not even to what they have.
+    let settings: Vec<(&str, &str)> =
+        before.split(',').filter_map(|setting| setting.split_once('=')).collect();
+    assert!(settings.len() >= 11, "{before}");
     for role in ["postgres", "app"] {
         let mut session = server.connect_as(role);
         let id = next(&mut session);
-        for (setting, value) in settings() {
+        for (setting, value) in &settings {
             for statement in [
                 format!("SET {setting} = '{value}'"),
                 format!("SET LOCAL {setting} = '{value}'"),
@@ -39,7 +40,7 @@ fn no_session_can_change_a_setting() {
         assert_eq!(worker(after), 1);
         assert_eq!(one::<String>(&mut session, show), before);
     }
-    for (setting, value) in settings() {
+    for (setting, value) in &settings {
         for target in ["ROLE app", "DATABASE postgres", "ROLE ALL"] {
             fails(&mut superuser, "55P02", &format!("ALTER {target} SET {setting} = '{value}'"));
         }
@@ -47,9 +48,6 @@ fn no_session_can_change_a_setting() {
     fails(&mut server.connect_as("app"), "42501", "ALTER SYSTEM SET snowflake_id.max_wait = '1s'");
     // Only a superuser may change the server's files.
     run(&mut superuser, "ALTER SYSTEM SET snowflake_id.max_wait = '1s'");
-    fails(&mut superuser, "22023", "ALTER SYSTEM SET snowflake_id.layout = '41/10/13'");
-    fails(&mut superuser, "22023", "ALTER SYSTEM SET snowflake_id.epoch = 'tomorrow'");
-    fails(&mut superuser, "22023", "ALTER SYSTEM SET snowflake_id.tick = '2ms'");
 }
 
 #[test]

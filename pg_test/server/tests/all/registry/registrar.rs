@@ -6,13 +6,14 @@ use nix::unistd::Pid;
 use snowflake_contact::{Failure, Kind, Reply};
 use snowflake_core::{Answer, Lease};
 use snowflake_server_tests::faults::new_folder;
-use snowflake_server_tests::process::has_ended;
+use snowflake_server_tests::process::{children, has_ended, title};
 use snowflake_server_tests::registry::{loopback_address, make_certificates};
 use snowflake_server_tests::sql::{fails as fails_in, one, run};
 use snowflake_server_tests::{Preload, Server, Signal, Stop, ms, secs, skip, wait_until};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 use uuid::Uuid;
@@ -115,8 +116,7 @@ fn a_role_that_only_reads_by_default_is_named_in_the_hint() {
     let registry = Server::builder().start_registry();
     run(&mut registry.connect(), "ALTER ROLE node SET default_transaction_read_only = on");
     let string = format!("{} target_session_attrs=read-write", registry.registry_string());
-    let server =
-        Server::builder().without("snowflake_id.worker_id").setting("snowflake_id.registry", &string).start();
+    let server = Server::builder().member_of(&string).start();
     server.wait_for_line("session is read-only", secs(30));
     server.wait_for_line("default_transaction_read_only", secs(30));
 }
@@ -255,8 +255,7 @@ fn a_call_that_fails_in_the_registry_is_looked_up_there() {
         "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no room'; END $$;
          CREATE TRIGGER fail BEFORE INSERT ON asked FOR EACH ROW EXECUTE FUNCTION fail()",
     );
-    let server = Server::builder().without("snowflake_id.worker_id");
-    let server = server.setting("snowflake_id.registry", &registry.registry_string()).start();
+    let server = Server::builder().member_of(&registry.registry_string()).start();
     let mut session = server.connect();
     run(&mut session, "CREATE EXTENSION snowflake_id");
     let failure = wait_until("the contact's failure", secs(60), || {
@@ -301,16 +300,16 @@ fn registrar(server: &Server) -> i32 {
 }
 
 fn registrars(server: &Server) -> Vec<i32> {
-    let title = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let mut found = children(server.pid() as i32);
-    found.retain(|pid| title(pid).contains("snowflake_id registrar"));
+    found.retain(|pid| title(*pid).contains("snowflake_id registrar"));
     found
 }
 
-/// The processes that a process has forked.
-fn children(pid: i32) -> Vec<i32> {
-    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    list.split_whitespace().map(|pid| pid.parse().expect("a process id")).collect()
+#[track_caller]
+fn wait_for_ends(processes: [i32; 2]) {
+    wait_until("the end of registrar and contact", secs(5), || {
+        processes.into_iter().all(has_ended).then_some(())
+    });
 }
 
 /// The process that makes a contact at this moment; waits until there is one.
@@ -371,8 +370,7 @@ fn with_stalled_contact() -> (Server, Silent, i32, i32) {
     let silent = silent();
     // No hostaddr: the whole time of a contact goes to this host.
     let string = format!("host={} connect_timeout=60 dbname=postgres user=node", silent.address);
-    let server =
-        Server::builder().without("snowflake_id.worker_id").setting("snowflake_id.registry", &string).start();
+    let server = Server::builder().member_of(&string).start();
     let registrar = registrar(&server);
     let contact = contact_of(registrar);
     (server, silent, registrar, contact)
@@ -403,10 +401,8 @@ fn the_registrar_contacts_the_registry_repeatedly_and_no_process_maps_libpq() {
     // A lease that has not ended: otherwise every look at the status asks for a renewal at once.
     run(&mut registry.connect(), "UPDATE said SET until = 2000000000000");
     let server = Server::builder()
-        .without("snowflake_id.worker_id")
-        .setting("snowflake_id.registry", &registry.registry_string())
+        .member_of(&registry.registry_string())
         .setting("snowflake_id.node_name", "here")
-        .without("snowflake_id.worker_id")
         .start_with_extension();
     wait_for_contacts(&registry, 2);
     let mut session = registry.connect();
@@ -432,11 +428,7 @@ fn the_registrar_contacts_the_registry_repeatedly_and_no_process_maps_libpq() {
 fn a_standby_contacts_the_registry_and_says_that_it_is_one() {
     let registry = Server::builder().start_registry();
     let primary = Server::builder().start();
-    let _standby = primary.standby(|builder| {
-        builder
-            .without("snowflake_id.worker_id")
-            .setting("snowflake_id.registry", &registry.registry_string())
-    });
+    let _standby = primary.standby(|builder| builder.member_of(&registry.registry_string()));
     wait_for_contacts(&registry, 1);
     let arguments: String = one(&mut registry.connect(), "SELECT arguments FROM asked ORDER BY at LIMIT 1");
     assert!(arguments.ends_with(",t,1.0.0)"), "{arguments}");
@@ -447,8 +439,7 @@ fn a_registry_that_is_away_is_told_once_and_so_is_its_return() {
     let mut registry = Server::builder().start_registry();
     let string = registry.registry_string();
     registry.stop(Stop::Fast);
-    let server =
-        Server::builder().without("snowflake_id.worker_id").setting("snowflake_id.registry", &string).start();
+    let server = Server::builder().member_of(&string).start();
     server.wait_for_line(AWAY, secs(20));
     // At growing pauses: 0.5 s, 1 s, 2 s, ...
     std::thread::sleep(secs(4));
@@ -477,11 +468,7 @@ fn neither_a_refusal_nor_a_client_hurries_the_registrar() {
     let registry = Server::builder().start_registry();
     let refuse = "UPDATE said SET answer = 'refused', detail = 'Every worker is leased.'";
     run(&mut registry.connect(), refuse);
-    let server = Server::builder()
-        .without("snowflake_id.worker_id")
-        .setting("snowflake_id.registry", &registry.registry_string())
-        .without("snowflake_id.worker_id")
-        .start_with_extension();
+    let server = Server::builder().member_of(&registry.registry_string()).start_with_extension();
     let mut session = server.connect();
     wait_until("five contacts with the registry", secs(60), || {
         session.query_one("SELECT snowflake_nextval()", &[]).expect_err("no worker");
@@ -500,10 +487,7 @@ fn neither_a_refusal_nor_a_client_hurries_the_registrar() {
 fn a_reload_takes_the_next_contact_to_another_registry_or_ends_them() {
     let one_registry = Server::builder().start_registry();
     let other = Server::builder().start_registry();
-    let mut server = Server::builder()
-        .without("snowflake_id.worker_id")
-        .setting("snowflake_id.registry", &one_registry.registry_string())
-        .start();
+    let mut server = Server::builder().member_of(&one_registry.registry_string()).start();
     wait_for_contacts(&one_registry, 1);
     let began = Instant::now();
     server.reload("snowflake_id.registry", &other.registry_string());
@@ -531,8 +515,7 @@ fn a_contact_that_nobody_answers_ends_at_its_deadline() {
 #[test]
 fn a_registry_that_freezes_after_the_handshake_has_8_s() {
     let string = format!("host={} dbname=postgres user=node", frozen());
-    let server =
-        Server::builder().without("snowflake_id.worker_id").setting("snowflake_id.registry", &string).start();
+    let server = Server::builder().member_of(&string).start();
     server.wait_for_line("the registry did not answer within 8 s", secs(40));
 }
 
@@ -543,8 +526,7 @@ fn a_server_with_a_stalled_contact_stops_at_once() {
         let began = Instant::now();
         server.stop(how);
         assert!(began.elapsed() < secs(5), "{how:?}: {:?}", began.elapsed());
-        let both = || (has_ended(registrar) && has_ended(contact)).then_some(());
-        wait_until("the end of registrar and contact", secs(5), both);
+        wait_for_ends([registrar, contact]);
         // No crash of a process, and so no recovery. The postmaster gets the contact where that outlives the registrar.
         let is_clean = |log: &str| match how {
             Stop::Immediate => !log.contains("terminated by signal"),
@@ -559,9 +541,7 @@ fn a_server_with_a_stalled_contact_stops_at_once() {
 fn a_registrar_that_is_terminated_leaves_at_once_and_comes_back() {
     let (server, _silent, registrar, contact) = with_stalled_contact();
     server.signal_backend(registrar, Signal::SIGTERM);
-    wait_until("registrar and contact to end", secs(5), || {
-        (has_ended(registrar) && has_ended(contact)).then_some(())
-    });
+    wait_for_ends([registrar, contact]);
     assert_ne!(self::registrar(&server), registrar);
     assert!(!server.log().contains("terminating any other active server processes"), "{}", server.log());
     assert!(!server.log().contains("untracked child"), "{}", server.log());
@@ -570,10 +550,7 @@ fn a_registrar_that_is_terminated_leaves_at_once_and_comes_back() {
 /// Also after a contact that failed: nothing asks again. The postmaster starts another registrar within a second.
 #[test]
 fn without_a_registrar_an_error_says_that_none_runs() {
-    let server = Server::builder()
-        .without("snowflake_id.worker_id")
-        .setting("snowflake_id.registry", "host=/nowhere user=node")
-        .start_with_extension();
+    let server = Server::builder().member_of("host=/nowhere user=node").start_with_extension();
     server.wait_for_line(AWAY, secs(30));
     let mut session = server.connect();
     wait_until("an error without a registrar", secs(60), || {
@@ -587,9 +564,7 @@ fn without_a_registrar_an_error_says_that_none_runs() {
 fn without_the_postmaster_neither_the_registrar_nor_its_contact_lives() {
     let (mut server, _silent, registrar, contact) = with_stalled_contact();
     server.crash();
-    wait_until("registrar and contact to end", secs(5), || {
-        (has_ended(registrar) && has_ended(contact)).then_some(())
-    });
+    wait_for_ends([registrar, contact]);
     server.start();
 }
 
@@ -627,12 +602,8 @@ void *dlopen(const char *name, int flags)
 
 #[test]
 fn a_server_without_libpq_starts_and_says_so_once() {
-    let mut server = Server::builder()
-        .without("snowflake_id.worker_id")
-        .setting("snowflake_id.registry", "host=nowhere")
-        .create();
-    let unused = server.folder().join("unused");
-    server.preload(Preload::compile(WITHOUT_LIBPQ, "UNUSED", unused));
+    let mut server = Server::builder().member_of("host=nowhere").create();
+    server.preload(Preload::compile(WITHOUT_LIBPQ, "UNUSED", PathBuf::new()));
     server.start();
     server.wait_for_line(AWAY, secs(20));
     std::thread::sleep(secs(2));
@@ -649,13 +620,9 @@ fn a_server_without_libpq_starts_and_says_so_once() {
 #[test]
 fn libpq_is_found_where_only_the_servers_own_modules_find_it() {
     let registry = Server::builder().start_registry();
-    let mut server = Server::builder()
-        .without("snowflake_id.worker_id")
-        .setting("snowflake_id.registry", &registry.registry_string())
-        .create();
-    let unused = server.folder().join("unused");
+    let mut server = Server::builder().member_of(&registry.registry_string()).create();
     let source = WITHOUT_LIBPQ.replace("strstr(name, \"libpq\")", "strcmp(name, \"libpq.so.5\") == 0");
-    server.preload(Preload::compile(&source, "UNUSED", unused));
+    server.preload(Preload::compile(&source, "UNUSED", PathBuf::new()));
     server.start();
     wait_for_contacts(&registry, 1);
     assert!(!server.log().contains(AWAY), "{}", server.log());
@@ -666,8 +633,7 @@ fn a_password_that_is_refused_is_in_no_log() {
     let registry = Server::builder().start_registry();
     registry.require_password();
     let string = format!("{} password=herring", registry.registry_string());
-    let server =
-        Server::builder().without("snowflake_id.worker_id").setting("snowflake_id.registry", &string).start();
+    let server = Server::builder().member_of(&string).start();
     server.wait_for_line("password authentication failed for user \"node\"", secs(20));
     assert!(!server.log().contains("herring") && !registry.log().contains("herring"));
 }
@@ -702,12 +668,8 @@ int getaddrinfo(const char *name, const char *service, const struct addrinfo *hi
 
 #[test]
 fn name_servers_that_do_not_answer_hold_neither_a_stop_nor_a_contact_for_longer() {
-    let mut server = Server::builder()
-        .without("snowflake_id.worker_id")
-        .setting("snowflake_id.registry", "host=registry.test")
-        .create();
-    let unused = server.folder().join("unused");
-    server.preload(Preload::compile(SLOW_NAMES, "UNUSED", unused));
+    let mut server = Server::builder().member_of("host=registry.test").create();
+    server.preload(Preload::compile(SLOW_NAMES, "UNUSED", PathBuf::new()));
     server.start();
     server.wait_for_line("the registry did not answer within 20 s", secs(40));
     contact_of(registrar(&server));
@@ -721,8 +683,7 @@ fn a_dead_name_server_of_two_costs_a_contact_time_and_no_more() {
     let address = loopback_address();
     let registry = Server::builder().listening(&address).start_registry();
     let string = "host=slow.test dbname=postgres user=node";
-    let mut server =
-        Server::builder().without("snowflake_id.worker_id").setting("snowflake_id.registry", string).create();
+    let mut server = Server::builder().member_of(string).create();
     server.preload(Preload::compile(SLOW_NAMES, "SLOW_TEST_ADDRESS", address.into()));
     server.start();
     wait_until("a contact that succeeds", secs(60), || (registry.contacts() > 0).then_some(()));
@@ -738,8 +699,7 @@ fn the_registrar_goes_on_to_the_next_host_where_the_first_is_silent() {
         silent.address,
         registry.folder().display()
     );
-    let server =
-        Server::builder().without("snowflake_id.worker_id").setting("snowflake_id.registry", &string).start();
+    let server = Server::builder().member_of(&string).start();
     wait_for_contacts(&registry, 1);
     assert!(!server.log().contains(AWAY), "{}", server.log());
 }

@@ -390,11 +390,8 @@ fn call_after_a_sleep_past_the_lease_hastens_a_contact() {
     let registry = Server::builder().start_registry();
     let until = "UPDATE said SET until = floor(extract(epoch FROM now() - '2024-01-01Z') * 1000) + 3600000";
     run(&mut registry.connect(), until);
-    let server = Server::builder()
-        .without("snowflake_id.worker_id")
-        .setting("snowflake_id.registry", &registry.registry_string())
-        .faketime(true)
-        .start_with_extension();
+    let server =
+        Server::builder().member_of(&registry.registry_string()).faketime(true).start_with_extension();
     let pause = "SELECT extract(epoch FROM max(at) - min(at))::float8 FROM
                  (SELECT at FROM asked ORDER BY at DESC LIMIT 2) AS contacts";
     let mut session = server.connect();
@@ -495,10 +492,7 @@ fn a_server_whose_lease_is_over_goes_on_with_another_worker_without_a_restart() 
 /// They may name what only some roles see in `snowflake_id.registry`.
 #[test]
 fn causes_of_a_missing_lease_are_told_only_to_roles_that_see_all_settings() {
-    let server = Server::builder()
-        .without("snowflake_id.worker_id")
-        .setting("snowflake_id.registry", "host=/nowhere user=node")
-        .start_with_extension();
+    let server = Server::builder().member_of("host=/nowhere user=node").start_with_extension();
     let mut operator = server.connect();
     run(&mut operator, "CREATE ROLE stranger LOGIN; CREATE ROLE watcher LOGIN; GRANT pg_monitor TO watcher");
     wait_until("a contact", secs(60), || {
