@@ -172,34 +172,10 @@ DECLARE
     installed oid := (SELECT e.oid FROM pg_extension e WHERE e.extname = 'snowflake_id');
     parsed  record;
     others  text;
-    rights  text;
     refusal record;
     tick_ms integer := CASE WHEN tick BETWEEN interval '0' AND interval '1 s' THEN extract(epoch FROM tick) * 1000 END;
 BEGIN
     SELECT * INTO STRICT parsed FROM snowflake_internal.snowflake_fleet_layout(layout, tick_ms, backup_workers);
-    -- Rights that were granted since the installation, by name or by default.
-    SELECT left(string_agg(format('%s of %s', a.privilege_type, o.described)
-            || format(' by %s', snowflake_internal.snowflake_grantee(a.grantee)), ', '
-            ORDER BY o.described, a.privilege_type, a.grantee), 500)
-    INTO rights
-    FROM pg_depend d, LATERAL (
-        SELECT format('table %s', c.relname), c.relowner, c.relacl FROM pg_class c
-        WHERE d.classid = 'pg_class'::regclass AND c.oid = d.objid AND c.relkind = 'r'
-            AND starts_with(c.relname, 'snowflake_registry')
-        UNION ALL
-        SELECT format('function %s', f.proname), f.proowner, coalesce(f.proacl, acldefault('f', f.proowner))
-        FROM pg_proc f
-        WHERE d.classid = 'pg_proc'::regclass AND f.oid = d.objid
-            AND (starts_with(f.proname, 'snowflake_fleet_') OR starts_with(f.proname, 'snowflake_registry_'))
-            -- Roles may have got EXECUTE on this one before.
-            AND f.proname <> 'snowflake_registry_contact'
-    ) AS o (described, owner, acl), aclexplode(o.acl) AS a
-    WHERE d.refclassid = 'pg_extension'::regclass AND d.refobjid = installed AND d.deptype = 'e'
-        AND a.grantee <> o.owner
-        -- Taken away below.
-        AND (a.privilege_type, a.grantee) NOT IN (('SELECT', 0::oid), ('INSERT', 'pg_database_owner'::regrole))
-        AND NOT (o.described IN ('function snowflake_fleet_time', 'function snowflake_fleet_doubt')
-            AND a.grantee = 'pg_monitor'::regrole);
     -- Roles that can create functions for which an operator may take the extension's, or that can rename its schema.
     SELECT string_agg(DISTINCT coalesce(quote_ident(r.rolname), 'PUBLIC'), ', ') INTO others
     FROM pg_extension e, pg_namespace n, aclexplode(coalesce(n.nspacl, acldefault('n', n.nspowner))) AS a
@@ -221,9 +197,6 @@ BEGIN
             'tables of the registry have rows already', 'A registry was restored in part, or its row was deleted.',
             'Restore all tables of the registry; or drop the extension, create it again, and create a registry with '
             'replaces_lost => true.'),
-        (rights IS NOT NULL, '55000', 'other roles have rights on the objects of the registry',
-            format('With these rights they could change which server may generate which IDs: %s.', rights),
-            'Revoke them, and call snowflake_registry_create again.'),
         (NOT (grant_length BETWEEN interval '2 seconds' AND interval '30 days'
             -- At least 1 second, because a request takes some time to arrive.
             AND clock_tolerance BETWEEN interval '1 second' AND grant_length / 2

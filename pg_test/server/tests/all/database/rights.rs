@@ -97,28 +97,6 @@ fn a_role_with_grants_on_other_columns_inserts_generated_ids_only() {
     }
 }
 
-#[test]
-fn no_registry_is_created_while_others_have_rights_on_it() {
-    let server = Server::builder().without_library().start();
-    let mut session = server.connect();
-    run(&mut session, "CREATE ROLE app LOGIN; CREATE ROLE node; CREATE EXTENSION snowflake_id");
-    for right in [
-        "EXECUTE ON FUNCTION snowflake_internal.snowflake_fleet_operate(text, integer, text)",
-        "EXECUTE ON FUNCTION snowflake_registry_vouch()",
-        "UPDATE ON snowflake_internal.snowflake_registry",
-        "SELECT ON snowflake_internal.snowflake_registry_groups",
-        "INSERT ON snowflake_internal.snowflake_registry_leases",
-    ] {
-        run(&mut session, &format!("GRANT {right} TO app"));
-        let failure = fails(&mut session, "55000", "SELECT snowflake_registry_create('node')");
-        let privilege = right.split(' ').next().expect("a word");
-        assert!(failure.detail.contains(privilege) && failure.detail.contains("by app"), "{failure}");
-        assert!(!failure.hint.is_empty(), "{failure}");
-        run(&mut session, &format!("REVOKE {right} FROM app"));
-    }
-    run(&mut session, "GRANT SELECT ON snowflake_fleet TO app; SELECT snowflake_registry_create('node')");
-}
-
 /// Who may have a database record a layout: the owner, who restores dumps, may add one. PostgreSQL's own roles reach every
 /// table, and those of a publisher run here as the subscription's owner.
 #[test]
