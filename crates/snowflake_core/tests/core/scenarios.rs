@@ -409,6 +409,8 @@ fn each_rollback_uses_a_lane_and_one_more_is_refused_until_the_first_is_free() {
     assert_eq!(ours.obstacle(), Some(refusal));
     assert_eq!(ours.lane_statuses().iter().map(|lane| lane.issued).collect::<Vec<_>>(), [2; 4]);
     assert_eq!(ours.status().rotations, 3);
+    world.set_wall(expected.usable_at_us);
+    assert_eq!(worker(&config, ours.next_id().unwrap()), expected.worker);
 }
 
 /// `max_wait` is for whichever lane is usable first, not only for the active one.
