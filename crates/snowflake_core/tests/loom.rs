@@ -150,7 +150,8 @@ impl World {
         let workers = Workers::new(&layout, 0, 1).unwrap();
         // Fields of fewer than 7 bits begin at 0 all the same.
         let sequence_start = SequenceStart::Spread;
-        let config = Config { layout, workers, source, sequence_start, ring_ticks: ring, limits };
+        let config =
+            Config { layout, workers, source, sequence_start, ring_ticks: ring, limits, ..Config::default() };
         let clock = Arc::new(Clock { wall: AtomicI64::new(0) });
         Arc::new(Self { config, memory: Memory::new(&config), clock })
     }
