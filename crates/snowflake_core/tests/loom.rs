@@ -20,7 +20,7 @@ use snowflake_core::lock_api::{GuardSend, RawMutex};
 use snowflake_core::{
     Answer, Config, Disk, Effect, Event, Generator, Horizon, Layout, Lease, Limits, NotOpen, Platform,
 };
-use snowflake_core::{Policy, Refusal, Slot, Slots, Tick, WorkerSource, Workers};
+use snowflake_core::{Policy, Refusal, SequenceStart, Slot, Slots, Tick, WorkerSource, Workers};
 use uuid::Uuid;
 
 /// loom's atomics cannot be created in a constant, so the flag is created at its first use, inside the model.
@@ -148,7 +148,10 @@ impl World {
         let bits = format!("20/2/{sequence}").parse().unwrap();
         let layout = Layout::new(bits, Tick::Millisecond, 0).unwrap();
         let workers = Workers::new(&layout, 0, 1).unwrap();
-        let config = Config { layout, workers, source, ring_ticks: ring, limits, ..default_config() };
+        // Fields of fewer than 7 bits begin at 0 all the same.
+        let sequence_start = SequenceStart::Spread;
+        let config =
+            Config { layout, workers, source, sequence_start, ring_ticks: ring, limits, ..default_config() };
         let clock = Arc::new(Clock { wall: AtomicI64::new(0) });
         Arc::new(Self { config, memory: Memory::new(&config), clock })
     }
@@ -176,6 +179,11 @@ impl World {
 
     fn id(&self) -> i64 {
         self.call().expect("an ID")
+    }
+
+    fn range(&self, n: i64) -> Vec<i64> {
+        let range = self.with(|generator| generator.next_range(n)).expect("a range");
+        (range.first..=range.last).collect()
     }
 
     fn tick(&self, id: i64) -> i64 {
@@ -241,6 +249,20 @@ fn two_calls_in_one_tick() {
         let (theirs, ours) = beside(&world, pair, pair);
         world.check([theirs, ours].concat(), 0..=0);
     });
+}
+
+/// They fill the tick, or the loser goes on to the next; with 7 bits, its sequence may begin at 1.
+#[test]
+fn two_ranges_in_one_tick() {
+    for (sequence, sizes) in [(2, [2, 2]), (2, [2, 3]), (7, [3, 126])] {
+        model(None, move || {
+            let world = World::new(sequence, 4, 8, limits(Policy::Hold, 1));
+            let (theirs, ours) =
+                beside(&world, move |world| world.range(sizes[0]), |world| world.range(sizes[1]));
+            assert_eq!([theirs.len(), ours.len()].map(|n| n as i64), sizes);
+            world.check([theirs, ours].concat(), 0..=0);
+        });
+    }
 }
 
 /// With one ID per tick, the loser goes on to the next tick, which max_ahead allows.

@@ -60,8 +60,11 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         if let Some(lane) = rotation().find(|lane| first_free(*lane) <= latest) {
             return Ok(lane);
         }
-        let lanes = rotation().chain([from]).map(|lane| (first_free(lane), lane));
-        let (tick, lane) = lanes.min_by_key(|(tick, _)| *tick).expect("the active lane is one");
+        // A rotation by hand may leave a lane that is usable.
+        let own =
+            [from].into_iter().filter(|lane| first_free(*lane) > latest || self.configured.lanes() == 1);
+        let lanes = rotation().chain(own).map(|lane| (first_free(lane), lane));
+        let (tick, lane) = lanes.min_by_key(|(tick, _)| *tick).expect("a server has a lane");
         if tick > self.layout.max_tick() {
             return Err(Refusal::Exhausted);
         }

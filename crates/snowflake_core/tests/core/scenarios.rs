@@ -410,6 +410,8 @@ fn each_rollback_uses_a_lane_and_one_more_is_refused_until_the_first_is_free() {
     assert_eq!(ours.obstacle(), Some(refusal));
     assert_eq!(ours.lane_statuses().iter().map(|lane| lane.issued).collect::<Vec<_>>(), [2; 4]);
     assert_eq!(ours.status().counts.rotations, 3);
+    world.set_wall(expected.usable_at_us);
+    assert_eq!(worker(&config, ours.next_id().unwrap()), expected.worker);
 }
 
 /// `max_wait` is for whichever lane is usable first, not only for the active one.
@@ -461,6 +463,18 @@ fn rotation_by_hand_prefers_the_timelines_parity() {
         });
         assert_eq!(workers, [2, 4, 6, 8, 10].map(|lanes| (first + lanes) % 8 * 128), "timeline {timeline}");
     }
+}
+
+#[test]
+fn rotation_by_hand_that_is_refused_names_another_worker() {
+    let (_, world, [ours]) = opened(config("41/10/12", 1, 64, limits(Policy::Hold, 10 * MS, 0)), DAY);
+    ours.next_id().unwrap();
+    assert_eq!(ours.rotate_now(), Ok(512));
+    let Err(Refusal::NoLane(no_lane)) = ours.rotate_now() else {
+        panic!("the first worker is not usable yet")
+    };
+    assert_eq!(no_lane.worker, 0);
+    assert!(no_lane.usable_at_us > world.wall());
 }
 
 /// A backend that starts late creates a generator on memory that is in use.

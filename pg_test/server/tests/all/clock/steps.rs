@@ -262,6 +262,22 @@ fn a_step_a_little_beyond_max_ahead_is_waited_for() {
     assert_rollback(&status, MAX_AHEAD + secs(8));
 }
 
+/// While the active worker is ten minutes ahead of the clock, and its home worker five.
+#[test]
+fn a_worker_is_used_again_once_the_clock_has_passed_its_mark() {
+    let server = server_with(Server::builder().setting("snowflake_id.backup_workers", "1"));
+    let mut session = server.connect();
+    server.step_back(secs(600));
+    assert_eq!(worker(next(&mut session)), 513);
+    server.step_forward(secs(900));
+    assert_eq!(worker(next(&mut session)), 513);
+    server.step_back(secs(600));
+    let failure = fails(&mut session, "55000", "SELECT snowflake_nextval()");
+    assert!(failure.detail.contains("Worker 1 is usable first"), "{failure}");
+    server.step_forward(secs(330));
+    assert_eq!(worker(next(&mut session)), 1);
+}
+
 /// Two or three steps in a row: further lanes, each with its own mark, until there is none left.
 #[test]
 fn hold_goes_to_further_lanes_at_a_second_and_a_third_step_of_5_s() {

@@ -6,7 +6,7 @@ use snowflake_server_tests::sql::{fails, run};
 use snowflake_server_tests::{Database, pg_version};
 
 /// The schema, a statement of a superuser, the obstacle, and what removes it. Each has the tables `app.t` and `app.r`.
-const OBSTACLES: [(&str, &str, &str, &str); 20] = [
+const OBSTACLES: &[(&str, &str, &str, &str)] = &[
     ("", "ALTER TABLE app.r OWNER TO reader", "table app.r belongs to reader, and table app.t to owner: convert tables of one owner",
         "ALTER TABLE app.r OWNER TO owner"),
     ("", "CREATE TABLE app.wide (t bigint REFERENCES app.t)", "table app.wide belongs to postgres, and table app.t to owner",
@@ -62,7 +62,7 @@ fn shop(schema: &str) -> Database {
 
 #[test]
 fn each_obstacle_is_named_and_can_be_removed() {
-    for (schema, of_superuser, obstacle, removed) in OBSTACLES {
+    for &(schema, of_superuser, obstacle, removed) in OBSTACLES {
         let database = shop(schema);
         let mut superuser = database.connect();
         run(&mut superuser, of_superuser);

@@ -3,7 +3,7 @@
 use super::{database, scripts, state};
 use postgres::Client;
 use snowflake_server_tests::sql::{column, fails, one, run, wait_for_lock};
-use snowflake_server_tests::{Database, Failure, fed, ms};
+use snowflake_server_tests::{Database, Failure, Server, fed, ms};
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -252,6 +252,64 @@ fn writers_go_on_beside_a_script_and_its_way_back() {
     let counts = "SELECT ARRAY[(SELECT count(*) FROM customers WHERE name = 'new'),
                       (SELECT count(*) FROM orders JOIN customers c ON c.id = customer WHERE name = 'new')]";
     assert_eq!(one::<Vec<i64>>(&mut owner, counts), [written as i64; 2]);
+}
+
+/// As the manual says, until they are prepared again; trigger functions, until the session ends.
+#[test]
+fn prepared_statements_have_the_old_types_after_a_script() {
+    let (database, mut owner) = shop();
+    run(
+        &mut owner,
+        "CREATE FUNCTION of_id() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM NEW.id; RETURN NULL; END';
+         CREATE TRIGGER of_id AFTER UPDATE ON customers FOR EACH ROW EXECUTE FUNCTION of_id()",
+    );
+    let text = scripts(&mut owner, "convert('customers', 'orders')").script;
+    let mut pooled = database.connect_as("owner");
+    let prepare = "PREPARE returns AS SELECT id FROM customers; PREPARE compares AS SELECT name FROM customers WHERE id = $1";
+    run(
+        &mut pooled,
+        &format!("{prepare}; UPDATE customers SET name = 'Ada'; EXECUTE returns; EXECUTE compares (1)"),
+    );
+    run(&mut owner, &text);
+    fails(&mut pooled, "42804", "UPDATE customers SET name = 'Grace'");
+    fails(&mut pooled, "0A000", "EXECUTE returns");
+    let id: i64 = one(&mut owner, "INSERT INTO customers DEFAULT VALUES RETURNING id");
+    fails(&mut pooled, "22003", &format!("EXECUTE compares ({id})"));
+    run(&mut pooled, &format!("DEALLOCATE ALL; {prepare}; EXECUTE returns; EXECUTE compares ({id})"));
+    run(&mut database.connect(), "UPDATE customers SET name = 'Grace'");
+}
+
+#[test]
+fn on_a_server_without_a_worker_a_script_changes_nothing() {
+    let database = Database::shared(Server::builder().without("snowflake_id.worker_id"), "");
+    let mut session = database.connect();
+    run(&mut session, TABLES);
+    let text = scripts(&mut session, "convert('customers', 'orders')").script;
+    let before = state(&database);
+    fails(&mut session, "55000", &text);
+    assert_eq!(state(&database), before);
+}
+
+/// With statistics, the planner takes the names of columns for as good as unique.
+#[test]
+fn columns_of_twice_the_partitions_take_twice_the_reads() {
+    let (database, _) = shop();
+    let mut session = database.connect();
+    run(&mut session, "CREATE TABLE u (t integer REFERENCES customers, n integer) PARTITION BY LIST (n)");
+    let [once, twice] = [1, 101].map(|first| {
+        let partition = |n| format!("CREATE TABLE u_{n} PARTITION OF u FOR VALUES IN ({n});");
+        let partitions: String = (first..first + 100).map(partition).collect();
+        run(&mut session, &format!("{partitions} ANALYZE"));
+        let mut session = database.connect();
+        run(&mut session, "BEGIN");
+        let columns = "SELECT count(*) FROM snowflake_internal.snowflake_convert_columns(
+                           ARRAY[('customers', 'id')::snowflake_internal.snowflake_key])";
+        assert_eq!(one::<i64>(&mut session, columns), first + 102);
+        let reads =
+            "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_sys_tables WHERE relname = 'pg_attribute'";
+        one::<i64>(&mut session, reads)
+    });
+    assert!(twice < 2 * once, "{once}, and then {twice}");
 }
 
 /// What is committed while the script waits for its lock counts.

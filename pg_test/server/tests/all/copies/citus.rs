@@ -91,7 +91,7 @@ const TABLES: &str = "
     SELECT create_distributed_table('filled', 'id')";
 
 /// Each statement that generates IDs, without its node; whether the client's node evaluates the default.
-const WRITES: [(&str, bool); 10] = [
+const WRITES: &[(&str, bool)] = &[
     ("INSERT INTO orders (customer, how) VALUES (1, 'values'), (2, 'values')", true),
     ("INSERT INTO orders (customer, how) SELECT n, 'series' FROM generate_series(1, 50) AS n", true),
     ("INSERT INTO orders (customer, how) SELECT customer, 'select' FROM visits", false),
@@ -126,7 +126,7 @@ fn write_everywhere(nodes: &[Server], rounds: usize) -> BTreeMap<(usize, String)
             scope.spawn(move || {
                 let mut session = node.connect();
                 for _ in 0..rounds {
-                    for (statement, _) in WRITES {
+                    for &(statement, _) in WRITES {
                         keep(n, statement, column(&mut session, &format!("{statement} RETURNING id")));
                     }
                     copy(&mut session, n);

@@ -83,7 +83,7 @@ fn value(function: &str, name: &str, type_: &str, schema: &str) -> String {
 /// when they run.
 #[test]
 fn calls_by_the_layout_are_refused_in_a_database_of_another() {
-    const INDEPENDENT: [&str; 10] = [
+    const INDEPENDENT: &[&str] = &[
         "snowflake_convert(regclass[])",
         "snowflake_convert_schema(regnamespace,text[])",
         "snowflake_decode(bigint,text)",

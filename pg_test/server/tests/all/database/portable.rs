@@ -421,7 +421,7 @@ fn its_installation_calls_nothing_of_others() {
 /// One object of each kind that a schema has, under a name that the text uses.
 #[test]
 fn nothing_of_another_role_becomes_a_part_of_the_generator() {
-    const PLANTED: [&str; 12] = [
+    const PLANTED: &[&str] = &[
         "FUNCTION snowflake.snowflake_error(text, text, text, text, anyelement) RETURNS anyelement LANGUAGE sql AS 'SELECT $5'",
         "PROCEDURE snowflake.snowflake_move() LANGUAGE sql AS 'SELECT 1'",
         "AGGREGATE snowflake.snowflake_min(bigint) (SFUNC = int8larger, STYPE = bigint)",
@@ -599,7 +599,7 @@ fn what_cannot_be_a_generator_is_refused_with_the_reason() {
 }
 
 /// Layout, tick and epoch in settings and as arguments.
-const LAYOUTS: [(&str, &str, &str); 5] = [
+const LAYOUTS: &[(&str, &str, &str)] = &[
     ("41/10/12", "1ms", "2024-01-01T00:00:00Z"),
     ("41/5+5/12", "1ms", "2024-01-01T00:00:00Z"),
     ("39/16/8", "10ms", "2014-09-01T00:00:00.123456Z"),
@@ -617,7 +617,7 @@ fn outcome(session: &mut Client, expression: &str) -> String {
 
 /// A value of an argument: of a number that may be an ID, times around it and beyond all IDs.
 fn argument(name: &str, type_: &str, id: i64, random: &mut impl Rng) -> String {
-    const LAYOUTS: [&str; 8] = [
+    const LAYOUTS: &[&str] = &[
         "twitter",
         "mastodon",
         "sonyflake",
@@ -703,7 +703,7 @@ fn its_schema_may_have_any_name_of_any_encoding() {
 fn its_functions_return_what_the_extensions_functions_return() {
     let portable = plain().setting("search_path", "\"my schema\", public").start();
     let mut random = rand::rng();
-    for (bits, tick, epoch) in LAYOUTS {
+    for &(bits, tick, epoch) in LAYOUTS {
         let server = Database::from(
             Server::builder()
                 .setting("snowflake_id.layout", bits)

@@ -31,12 +31,9 @@ fn every_object_has_a_comment_and_helpers_say_that_they_are_internal() {
     let mut found = Vec::new();
     for object in &objects {
         let (name, comment) = (&object[0], &object[1]);
-        let helpers =
-            ["_row(", "_rows(", "_in_copy(", "_support(", "_check(", "_fields", "snowflake_between_"];
-        let is_helper = helpers.iter().any(|part| name.contains(part))
-            || ["schema ", "function ", "type "]
-                .iter()
-                .any(|kind| name.starts_with(&format!("{kind}snowflake_internal")));
+        let is_helper = ["schema ", "function ", "type "]
+            .iter()
+            .any(|kind| name.starts_with(&format!("{kind}snowflake_internal")));
         let is_line = !comment.is_empty() && !comment.contains('\n') && !comment.ends_with('.');
         if !is_line || is_helper != comment.starts_with("internal: ") {
             found.push(format!("{name}: {comment:?}"));

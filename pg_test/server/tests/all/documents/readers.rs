@@ -8,7 +8,7 @@ use snowflake_server_tests::sql::{column, next, one, run};
 const EPOCH_S: i64 = 1_704_067_200;
 
 /// Bits, tick, epoch, and the length of a tick in microseconds.
-const LAYOUTS: [(&str, &str, &str, i64); 5] = [
+const LAYOUTS: &[(&str, &str, &str, i64)] = &[
     ("41/10/12", "1ms", "2024-01-01T00:00:00Z", 1_000),
     ("41/5+5/12", "1ms", "2024-01-01T00:00:00Z", 1_000),
     ("39/16/8", "10ms", "2014-09-01T00:00:00.123456Z", 10_000),
@@ -77,7 +77,7 @@ fn texts(session: &mut Client, query: &str, of: &[String]) -> Vec<Option<String>
 fn the_readers_read_what_the_extension_reads() {
     let plain = without_the_library();
     let mut reader = plain.connect();
-    for (bits, tick, epoch, tick_us) in LAYOUTS {
+    for &(bits, tick, epoch, tick_us) in LAYOUTS {
         let server = Server::builder()
             .setting("snowflake_id.layout", bits)
             .setting("snowflake_id.tick", tick)

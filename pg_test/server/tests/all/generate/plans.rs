@@ -340,7 +340,7 @@ fn a_call_is_computed_as_often_as_nextval() {
 }
 
 /// Queries over the lines `l`, each with as many rows as its `qty` says.
-const BATCHES: [&str; 6] = [
+const BATCHES: &[&str] = &[
     "SELECT id FROM l, LATERAL {batch}(l.qty) AS id",
     "SELECT id FROM l LEFT JOIN LATERAL {batch}(l.qty) AS b (id) ON true",
     "SELECT id FROM l, LATERAL {batch}(l.qty) WITH ORDINALITY AS b (id, n)",
@@ -380,7 +380,7 @@ fn batches_in_from_give_each_row_an_id_of_its_own() {
 }
 
 /// Statements that write two columns of a row.
-const WRITES: [&str; 9] = [
+const WRITES: &[&str] = &[
     "INSERT INTO w (k) SELECT k FROM o",
     "INSERT INTO w (k) SELECT k FROM o ON CONFLICT (k) DO UPDATE SET a = {f}, b = {f}",
     "UPDATE w SET a = {f}, b = {f}",
