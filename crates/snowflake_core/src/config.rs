@@ -51,7 +51,8 @@ impl Limits {
 
     /// The limits that are times, in microseconds, in the order in which shared memory keeps them.
     pub(crate) fn times_mut(&mut self) -> [&mut i64; Self::TIMES] {
-        [&mut self.max_ahead_us, &mut self.max_wait_us]
+        let Self { policy: _, max_ahead_us, max_wait_us } = self;
+        [max_ahead_us, max_wait_us]
     }
 
     /// The limits that can be met: `max_ahead` up to a quarter of the ring, and times whose sums do not overflow.
@@ -63,7 +64,7 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// `hold`, 2 s, 5 ms.
+    /// As the settings are by default.
     fn default() -> Self {
         Self { policy: Policy::Hold, max_ahead_us: 2_000_000, max_wait_us: 5_000 }
     }
@@ -111,8 +112,7 @@ mod tests {
         asked.times_mut().into_iter().for_each(|us| *us = i64::MAX);
         let clamped = asked.clamped_to(16_384, &Layout::default());
         assert_eq!(clamped.policy, Policy::Replay);
-        assert_eq!(clamped.max_ahead_us, 4_096_000);
-        assert_eq!(clamped.max_wait_us, 1 << 60);
+        assert_eq!((clamped.max_ahead_us, clamped.max_wait_us), (4_096_000, 1 << 60));
         let kept = Limits { max_ahead_us: 3_000, max_wait_us: 4_000, ..Limits::default() };
         assert_eq!(kept.clamped_to(16_384, &Layout::default()), kept);
     }
