@@ -126,6 +126,7 @@ fn a_day_ahead_then_stopped_then_the_true_time_repeats_nothing() {
     ids.assert_unique();
     let status = status(&mut server.connect());
     assert_ne!(status.lane, Some(0), "lane 0 holds IDs of tomorrow");
+    server.wait_for_line(&format!("It is lane {} of home worker 1. ", status.lane.unwrap()), secs(30));
 }
 
 #[test]
