@@ -175,6 +175,14 @@ mod tests {
     }
 
     #[test]
+    fn patience_starts_over_when_the_tick_moves() {
+        let mut patience = Patience::default();
+        assert_eq!(patience.spent_since(7), 0);
+        patience.spend(3);
+        assert_eq!([7, 8].map(|tick| patience.spent_since(tick)), [3, 0]);
+    }
+
+    #[test]
     fn nothing_is_missing_up_to_max_ahead() {
         assert_eq!(step(blocked(2_000), Policy::Hold), Step::Again);
     }

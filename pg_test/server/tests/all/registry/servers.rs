@@ -451,11 +451,11 @@ fn a_pipe_in_the_place_of_the_lock_file_neither_stops_a_server_nor_stays_unsaid(
     // A file that other users may write is no better.
     server.start();
     home(&server);
-    let lines = || server.log().matches(&line).count();
-    let before = lines();
+    let lines = |server: &Server| server.log().matches(&line).count();
+    let before = lines(&server);
     fs::set_permissions(&file, Permissions::from_mode(0o622)).expect("its mode");
     server.restart();
-    wait_until("the same line about the file", secs(30), || (lines() > before).then_some(()));
+    wait_until("the same line about the file", secs(30), || (lines(&server) > before).then_some(()));
 }
 
 /// The volume of a stopped server is set back to a snapshot of an earlier run: boot, device, inode and time of birth are
