@@ -205,25 +205,19 @@ fn a_call_that_has_to_rotate_answers_its_timeout_while_the_disk_is_slow() {
 #[test]
 fn a_write_shows_a_wait_event_and_a_keeper_that_waits_for_it_leaves_when_it_is_told() {
     let slow = Slow::new();
-    let mut other = slow.server.connect();
-    next(&mut other);
+    let (mut session, mut other) = (slow.server.connect(), slow.server.connect());
+    let pid: i32 = one(&mut session, "SELECT pg_backend_pid()");
+    next(&mut session);
     let keeper = slow.server.keeper();
     let busy = issue(slow.server.connect(), 4);
     slow.takes(secs(60));
-    // The first writes, and the second waits for the lock.
-    let rotations = [(); 2].map(|()| {
-        let mut session = slow.server.connect();
-        let pid: i32 = one(&mut session, "SELECT pg_backend_pid()");
-        let rotation = std::thread::spawn(move || session.execute("SELECT snowflake_rotate()", &[]));
-        let waiting = format!("SELECT wait_event_type, wait_event FROM pg_stat_activity WHERE pid = {pid}");
-        let event = wait_until("the rotation to be seen waiting", secs(30), || {
-            let row = other.query_one(&waiting, &[]).unwrap();
-            (row.get::<_, Option<&str>>(0) == Some("Extension"))
-                .then(|| row.get::<_, Option<String>>(1).unwrap())
-        });
-        assert_eq!(event, if pg_version() >= 17 { "SnowflakeState" } else { "Extension" });
-        rotation
+    let rotation = std::thread::spawn(move || session.execute("SELECT snowflake_rotate()", &[]));
+    let writing = format!("SELECT wait_event_type, wait_event FROM pg_stat_activity WHERE pid = {pid}");
+    let event = wait_until("the write to be seen", secs(30), || {
+        let row = other.query_one(&writing, &[]).unwrap();
+        (row.get::<_, Option<&str>>(0) == Some("Extension")).then(|| row.get::<_, Option<String>>(1).unwrap())
     });
+    assert_eq!(event, if pg_version() >= 17 { "SnowflakeState" } else { "Extension" });
     // In the meantime the keeper makes its round, and waits for the lock that one of the two holds.
     sleep(ms(500));
     let asked = Instant::now();
@@ -238,7 +232,7 @@ fn a_write_shows_a_wait_event_and_a_keeper_that_waits_for_it_leaves_when_it_is_t
         now.filter(|pid| *pid != keeper && *pid != 0)
     });
     assert!(asked.elapsed() < secs(90));
-    rotations.map(|rotation| rotation.join().unwrap().unwrap());
+    rotation.join().unwrap().unwrap();
     busy.join().unwrap();
     next(&mut other);
 }
