@@ -70,8 +70,7 @@ pub fn lease_granted(home: i64, until_us: i64) {
 
 pub fn lease_lost(why: &LeaseFailure) {
     let detail = format!("{} This server asks for another worker at once.", shown(why.error.as_bytes()));
-    let hint = shown(why.hint.as_bytes()).into_owned();
-    write(text("snowflake_id: the registry ended this server's lease", detail, hint));
+    write(text("snowflake_id: the registry ended this server's lease", detail, NO_HINT));
 }
 
 pub fn lease_refused(why: &LeaseFailure) {

@@ -120,6 +120,7 @@ mod tests {
 
         let said = "could not translate host name \"secret@host\" to address: Name or service not known";
         assert!(!about_connection(said, "postgresql://node:my@secret@host/db").contains("secret"));
+        let said = "could not translate host name \"host\" to address: Name or service not known";
         assert_eq!(about_connection(said, "postgresql://node:my@host/db"), said);
         let said = "invalid integer value \"secret\" for connection option \"port\"";
         assert!(!about_connection(said, "postgresql://node:secret/more@host/db").contains("secret"));

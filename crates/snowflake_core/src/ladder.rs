@@ -175,6 +175,16 @@ mod tests {
     }
 
     #[test]
+    fn patience_starts_over_when_the_tick_moves_and_naps_grow() {
+        let mut patience = Patience::default();
+        let naps = [(); 8].map(|()| patience.next_nap_us());
+        assert_eq!(naps, [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 20_000]);
+        assert_eq!(patience.spent_since(7), 0);
+        patience.spend(3);
+        assert_eq!([7, 8].map(|tick| patience.spent_since(tick)), [3, 0]);
+    }
+
+    #[test]
     fn nothing_is_missing_up_to_max_ahead() {
         assert_eq!(step(blocked(2_000), Policy::Hold), Step::Again);
     }

@@ -174,9 +174,10 @@ fn replay_follows_the_clock_and_goes_on_inside_used_ticks() {
 /// From the current tick, the second step is within the ring, but the words there belong to later ticks.
 #[test]
 fn two_steps_back_that_together_leave_the_ring_end_in_a_rotation() {
-    let (_, world, [ours]) = opened(config("41/10/4", 1, 16, limits(Policy::Replay, 0, 0)), DAY);
+    let (config, world, [ours]) = opened(config("41/10/4", 1, 16, limits(Policy::Replay, 0, 0)), DAY);
+    let mut last = 0;
     for _ in 0..40 {
-        ours.next_id().unwrap();
+        last = ours.next_id().unwrap();
         world.pass(MS);
     }
     for _ in 0..2 {
@@ -185,6 +186,11 @@ fn two_steps_back_that_together_leave_the_ring_end_in_a_rotation() {
     }
     assert_eq!(ours.status().counts.rotations, 1);
     assert_eq!(ours.status().issued, 42);
+    // Back on the first lane, which has an old entry in the slot of the clock's tick.
+    world.pass(HOUR);
+    ours.rotate_now().unwrap();
+    let status = ours.status();
+    assert_eq!((status.last_id_at_us, status.ahead_us), (Some(tick(&config, last) * MS), 0));
 }
 
 /// Every tick that the clock reaches is full already. The error names a time from which there are IDs again.

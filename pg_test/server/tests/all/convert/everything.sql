@@ -50,6 +50,10 @@ CREATE FUNCTION highest(above integer) RETURNS bigint LANGUAGE sql STABLE BEGIN 
 COMMENT ON FUNCTION highest IS 'of all'; REVOKE ALL ON FUNCTION highest FROM PUBLIC; GRANT EXECUTE ON FUNCTION highest TO reader;
 CREATE FUNCTION rows_of() RETURNS SETOF items LANGUAGE sql AS $f$ SELECT * FROM items -- $snowflake7$ '
 $f$;
+ALTER TABLE made ADD sorted text COLLATE "C" GENERATED ALWAYS AS (code || id) STORED; ALTER TABLE made ALTER sorted SET STORAGE EXTERNAL, ALTER sorted SET COMPRESSION pglz;
+CREATE MATERIALIZED VIEW worded WITH (toast.autovacuum_enabled = off) AS SELECT id, sorted FROM made WITH NO DATA;
+ALTER MATERIALIZED VIEW worded ALTER sorted SET STORAGE MAIN; ALTER MATERIALIZED VIEW worded DEPENDS ON EXTENSION plpgsql;
+CREATE FUNCTION count_of(items[]) RETURNS bigint LANGUAGE sql AS 'SELECT count(*) FROM unnest($1)';
 CREATE VIEW by_function AS SELECT highest(3) AS id;
 
 -- Triggers, rules, policies on tables, some disabled.

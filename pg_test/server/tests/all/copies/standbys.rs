@@ -66,6 +66,7 @@ fn a_standby_makes_no_ids_until_it_is_promoted() {
     ids.add("the promoted standby", made);
     let now = status(&mut session);
     assert_eq!((now.state.as_str(), now.lane, now.worker_id), ("open", Some(1), Some(258)), "{now:?}");
+    standby.wait_for_line("It is lane 1 of home worker 2: successive timelines start on", secs(30));
     ids.add("the primary, after", take(&mut primary.connect(), 1_000));
     ids.assert_unique();
 }

@@ -84,6 +84,7 @@ fn a_restart_with_the_clock_back_repeats_nothing() {
         ids.add(format!("after {back:?}"), take_soon(&server, secs(10)));
         assert_eq!(status(&mut server.connect()).lane == lane, same_lane, "{back:?}");
     }
+    server.wait_for_line("It is lane 2 of home worker 1. ", secs(30));
     ids.add("at the end", burst(&server));
     ids.assert_unique();
 }
@@ -102,6 +103,7 @@ fn a_day_ahead_then_stopped_then_the_true_time_repeats_nothing() {
     ids.assert_unique();
     let status = status(&mut server.connect());
     assert_ne!(status.lane, Some(0), "lane 0 holds IDs of tomorrow");
+    server.wait_for_line("worker. IDs continue above everything that was reserved before, from ", secs(30));
 }
 
 #[test]

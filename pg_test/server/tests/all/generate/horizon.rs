@@ -491,6 +491,14 @@ fn one_prepared_transaction_too_many_is_postgresqls_error() {
     assert_eq!(one::<i64>(&mut session, "SELECT count(*) FROM outbox WHERE kind = 'prepared'"), 200);
     run(&mut session, "SELECT snowflake_horizon()");
     assert_eq!(server.keeper(), keeper, "no process has crashed");
+    // By default none can be prepared, with or without a generator.
+    for builder in [Server::builder(), Server::builder().without("snowflake_id.worker_id")] {
+        let server = builder.start();
+        let mut session = server.connect();
+        run(&mut session, "BEGIN");
+        let failure = fails(&mut session, "55000", "PREPARE TRANSACTION 'first'");
+        assert_eq!(failure.message, "prepared transactions are disabled");
+    }
 }
 
 /// Until it ends, also after a crash of a session, which begins shared memory anew.

@@ -8,8 +8,8 @@ use snowflake_server_tests::ids::{Ids, worker};
 use snowflake_server_tests::sql::{Failure, column, one, run, wait_for_id};
 use snowflake_server_tests::{Kind, Server, Stop, Traffic, ms, secs, wait_until};
 use std::collections::BTreeSet;
-use std::fs::{self, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::fs::{self, OpenOptions, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::thread;
 use std::time::{Instant, SystemTime};
 
@@ -97,6 +97,8 @@ fn without_the_registry_ids_end_with_the_lease_and_come_again_with_it() {
     assert!(!generated.is_empty());
     let state: String = one(&mut session, "SELECT registry_state FROM snowflake_status");
     assert_eq!(state, "ended");
+    // A contact that failed is no answer.
+    assert!(one::<bool>(&mut session, "SELECT last_contact_at IS NOT NULL FROM snowflake_status"));
     let beyond = "SELECT count(*) FROM unnest($1::bigint[]) AS id, snowflake_status
                   WHERE snowflake_timestamp(id) >= granted_until";
     assert_eq!(session.query_one(beyond, &[&generated]).expect("counted").get::<_, i64>(0), 0);
@@ -238,7 +240,8 @@ fn a_fleet_moves_to_another_epoch_with_another_registry() {
     server.start();
     let mut session = server.connect();
     let refused = wait_until("registry_error in snowflake_status", secs(30), || {
-        let state = "SELECT registry_error FROM snowflake_status WHERE registry_error IS NOT NULL";
+        // A refusal is an answer.
+        let state = "SELECT registry_error FROM snowflake_status WHERE num_nulls(registry_error, last_contact_at) = 0";
         session.query_opt(state, &[]).expect("the view").map(|row| row.get::<_, String>(0))
     });
     assert!(refused.contains("layout"), "{refused}");
@@ -442,7 +445,15 @@ fn a_pipe_in_the_place_of_the_lock_file_neither_stops_a_server_nor_stays_unsaid(
     let line = format!("could not lock this server's workers in file \"{}\": ", file.display());
     server.wait_for_line(&line, secs(30));
     server.stop(Stop::Fast);
-    fs::remove_file(file).expect("the pipe");
+    fs::remove_file(&file).expect("the pipe");
+    // A file that other users may write is no better.
+    server.start();
+    home(&server);
+    let lines = |server: &Server| server.log().matches(&line).count();
+    let before = lines(&server);
+    fs::set_permissions(&file, Permissions::from_mode(0o622)).expect("its mode");
+    server.restart();
+    wait_until("the same line about the file", secs(30), || (lines(&server) > before).then_some(()));
 }
 
 /// The volume of a stopped server is set back to a snapshot of an earlier run: boot, device, inode and time of birth are
