@@ -9,8 +9,6 @@ use pgrx::bgworkers::{BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTi
 use pgrx::prelude::*;
 use std::time::Duration;
 
-const RESTART_AFTER: Duration = Duration::from_secs(1);
-
 /// Registers a process, which the postmaster starts then.
 fn register(name: &str, function: &str, start: BgWorkerStartTime) {
     BackgroundWorkerBuilder::new(name)
@@ -19,7 +17,7 @@ fn register(name: &str, function: &str, start: BgWorkerStartTime) {
         .set_function(function)
         .enable_shmem_access(None)
         .set_start_time(start)
-        .set_restart_time(Some(RESTART_AFTER))
+        .set_restart_time(Some(Duration::from_secs(1)))
         .load();
 }
 

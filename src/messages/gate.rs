@@ -17,7 +17,6 @@ use std::ffi::CStr;
 /// Hint if the state cannot be written.
 pub(super) const UNWRITABLE_HINT: &str =
     "Check the permissions and the free space of the data directory. The server retries every second.";
-/// Hint for a copy.
 const COPY_HINT: &str = "If the original no longer exists, call snowflake_adopt. Otherwise set snowflake_id.worker_id \
      to a number that no other server has, and restart the server.";
 /// Hint if no worker is usable because the clock moved.

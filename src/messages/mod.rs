@@ -22,9 +22,7 @@ pub const STATE_FILE: &str = "snowflake_id/state";
 
 /// Prefix of the message of an error that generates no ID; the cause follows.
 const GENERATING: &str = "cannot generate a snowflake ID";
-/// For a message without DETAIL.
 const NO_DETAIL: &str = "";
-/// For a message without HINT.
 const NO_HINT: &str = "";
 
 /// A message with its parts.
