@@ -125,6 +125,7 @@ fn a_key_of_shardingsphere_is_read_as_its_source_makes_it() {
     assert_fields("shardingsphere", id, "2016-11-02T00:00:00Z", [None, Some(5), Some(7)]);
     let in_china = "41/10/12 1ms 2016-11-01T00:00:00+08:00";
     assert_fields(in_china, id, "2016-11-02T00:00:00+08:00", [None, Some(5), Some(7)]);
+    assert!(PRESETS.iter().any(|preset| preset.note.ends_with(in_china)), "the note");
 }
 
 #[test]

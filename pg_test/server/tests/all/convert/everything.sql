@@ -18,7 +18,7 @@ CREATE TABLE two (id integer PRIMARY KEY DEFAULT nextval('shared'), note text);
 CREATE TABLE three (id bigint PRIMARY KEY DEFAULT nextval('free'));
 CREATE TABLE "Odd ""one"."T'x" ("I d" smallint PRIMARY KEY DEFAULT nextval('"Odd ""one"."s''1"'), t integer UNIQUE REFERENCES plain);
 CREATE TABLE by_text (id integer PRIMARY KEY DEFAULT nextval('app.free'::text));
-CREATE TABLE without (id integer PRIMARY KEY, x text);
+CREATE TABLE without (id integer PRIMARY KEY, x text, tag_id smallint);
 
 -- References, indexes, statistics objects, a cluster mark, a replica identity.
 CREATE TABLE item (
@@ -35,6 +35,7 @@ CREATE STATISTICS item_mod ON (plain % 7) FROM item;
 
 -- Generated columns with indexes; views on views, with rules, triggers and rights; stored views; functions with bodies.
 CREATE TABLE made (id serial PRIMARY KEY, code text NOT NULL, plain integer REFERENCES plain, label text GENERATED ALWAYS AS (code || '-' || id) STORED NOT NULL CHECK (label <> ''));
+CREATE TABLE excluded (id serial PRIMARY KEY, g integer GENERATED ALWAYS AS (id % 1000) STORED, EXCLUDE USING btree (g WITH =));
 CREATE UNIQUE INDEX made_label ON made (label) INCLUDE (id); COMMENT ON COLUMN made.label IS 'made'; GRANT SELECT (label), UPDATE (label) ON made TO reader;
 CREATE VIEW items WITH (security_barrier, check_option = local) AS SELECT id, plain, n AS "A n" FROM item WHERE id > 0;
 COMMENT ON VIEW items IS 'some'; COMMENT ON COLUMN items.plain IS 'a plain'; ALTER VIEW items ALTER "A n" SET DEFAULT 3;

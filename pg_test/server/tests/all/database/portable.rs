@@ -626,6 +626,7 @@ fn argument(name: &str, type_: &str, id: i64, random: &mut impl Rng) -> String {
         "Instagram ",
         "39/s8/w16 10ms 2014-09-01",
         "41/5+5/12 1ms 2020-01-01T01:00:00+01:00",
+        "41/s12/w5+5 1ms 2023-01-01",
         "nothing",
         "41/10/12 1ms",
     ];

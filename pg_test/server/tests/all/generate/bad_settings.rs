@@ -40,6 +40,10 @@ impl Misconfigured {
             assert_tells(&fails(&mut session, "55000", &format!("SELECT {call}")), &words);
         }
 
+        let has_worker = can_read
+            && !settings.iter().any(|(name, _)| name.contains("worker") || name.contains("registry"));
+        let home: Option<i32> = one(&mut session, "SELECT home_worker_id FROM snowflake_status");
+        assert!(home == Some(1) || !has_worker, "{settings:?}: {home:?}");
         let reason = closed_reason(&mut session);
         for word in &words[..words.len() - 1] {
             assert!(reason.contains(word), "{settings:?}: {word:?} is missing in the reason: {reason}");
