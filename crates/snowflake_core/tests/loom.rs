@@ -120,7 +120,8 @@ impl World {
         let world = Self::closed(2, ring, limits, WorkerSource::Registry);
         world.with(|generator| generator.load_node(&start_on(1)).unwrap());
         world.step_to(start);
-        world.move_to(lease);
+        world.grant(lease);
+        world.open();
         world
     }
 
@@ -133,15 +134,14 @@ impl World {
         });
     }
 
-    /// The registry grants another lease, and the gate opens on it.
-    fn move_to(&self, lease: Lease) {
+    /// The registry grants another lease. A gate that then waits for the clock would let the other thread run.
+    fn grant(&self, lease: Lease) {
         self.with(|generator| {
             let contact = generator.contact().unwrap().unwrap();
             let lease = Lease { floor: BEGIN + lease.floor, until: BEGIN + lease.until, ..lease };
             let answer = Answer::Granted { registry: Uuid::nil(), lease };
             assert_eq!(generator.answered(&contact, answer), Ok(Effect::Leased));
         });
-        self.open();
     }
 
     fn closed(sequence: u32, ring: usize, limits: Limits, source: WorkerSource) -> Arc<Self> {
@@ -489,7 +489,8 @@ fn a_call_beside_a_change_of_lease() {
             &world,
             |world| world.call(),
             |world| {
-                world.move_to(LEASES[1]);
+                world.grant(LEASES[1]);
+                world.open();
                 world.id()
             },
         );
@@ -514,8 +515,9 @@ fn a_replay_beside_a_change_of_lease() {
             &world,
             |world| world.call().ok(),
             |world| {
-                world.move_to(LEASES[1]);
+                world.grant(LEASES[1]);
                 world.step_to(6);
+                world.open();
                 world.call().ok()
             },
         );
