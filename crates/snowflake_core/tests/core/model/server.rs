@@ -179,6 +179,7 @@ impl Server {
     pub fn decided(&self, is_decided: bool) {
         let found = self.machine.disk.loaded.borrow().clone().map(|(_, said)| said);
         let asked = self.machine.with(|generator| generator.asked_limits().max_ahead_us);
+        let wall = self.machine.wall();
         let mut run = self.run.borrow_mut();
         if run.is_decided || !is_decided {
             return;
@@ -188,7 +189,10 @@ impl Server {
         run.found = found;
         let same = run.found.as_ref().is_some_and(|found| {
             found.timeline == run.timeline as u64
-                && found.active.is_some_and(|active| run.workers.contains(&active))
+                // A start waits for 2 s at most: a mark may be of a commit that was replayed under a later clock.
+                && found.active.filter(|active| run.workers.contains(active)).is_some_and(|active| {
+                    found.marks.get(&active).is_some_and(|end| end - wall <= run.max_ahead + 2_000 * MS)
+                })
                 && run.workers.iter().all(|worker| found.marks.contains_key(worker))
         });
         run.must_keep_lane =
