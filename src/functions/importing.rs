@@ -6,6 +6,7 @@ use super::row::record;
 use crate::messages::reading;
 use crate::postgres::time::to_postgres;
 use crate::session::layout_guard;
+use crate::settings;
 use crate::shmem;
 use pgrx::is_a;
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
@@ -27,7 +28,7 @@ fn settings_for(worker: i32) -> &'static Config {
     if !(0..workers).contains(&i64::from(worker)) {
         reading::field_outside("worker", worker, workers - 1, &settings.layout).raise();
     }
-    let configured = settings.configured_home();
+    let configured = settings::configured_home();
     // An ended lease counts, too, until the server has another one.
     let leased = shmem::generator().and_then(|generator| generator.lease_end()).map(|(home, _)| home);
     if let Some((home, _)) = settings.workers.owner(worker.into())

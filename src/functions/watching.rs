@@ -79,7 +79,7 @@ fn snowflake_status_row(call: pg_sys::FunctionCallInfo) -> pgrx::composite_type!
         state.to_owned().into_datum(),
         reason.into_datum(),
         status.filter(|s| s.home.is_some()).map(|s| s.worker as i32).into_datum(),
-        status.and_then(|s| s.home).or_else(configured_home).map(|home| home as i32).into_datum(),
+        status.and_then(|s| s.home).or_else(settings::configured_home).map(|home| home as i32).into_datum(),
         status.map(|s| s.lane as i32).into_datum(),
         status.and_then(|s| s.last_id_at_us).map(timestamp).into_datum(),
         status.map(|s| millis(s.ahead_us)).into_datum(),
@@ -106,10 +106,6 @@ fn snowflake_status_row(call: pg_sys::FunctionCallInfo) -> pgrx::composite_type!
     ];
     // SAFETY: PostgreSQL's own pointer to this call; the type above has these columns.
     unsafe { record(call, row) }
-}
-
-fn configured_home() -> Option<i64> {
-    settings::configured_home()
 }
 
 /// This server as a node of a fleet with a registry.

@@ -1,7 +1,6 @@
 //! A PostgreSQL lightweight lock whose waits can be interrupted: the core's cold lock, and the lock of the contact status.
 
-use super::waiting;
-use super::waiting::Awaited;
+use super::waiting::{self, Awaited};
 use pgrx::prelude::*;
 use snowflake_core::lock_api::{GuardNoSend, RawMutex};
 use std::time::Duration;

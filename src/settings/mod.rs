@@ -57,7 +57,8 @@ pub fn config() -> Option<Config> {
 
 /// The home worker of the settings, if they have one.
 pub fn configured_home() -> Option<i64> {
-    CHECKED.get().filter(|checked| checked.has_source)?.config.configured_home()
+    let config = &CHECKED.get().filter(|checked| checked.has_source)?.config;
+    (config.source == WorkerSource::Configured).then(|| config.workers.worker(0))
 }
 
 /// A value in the server's files that cannot be used. No IDs are generated until it is corrected.
@@ -131,7 +132,7 @@ pub fn define() {
     // Before PostgreSQL replaces bad values by its defaults.
     let texts: Vec<_> = SETTINGS.iter().map(Setting::configured_text).collect();
     SETTINGS.iter().for_each(Setting::define);
-    let given = zip(&*SETTINGS, &texts).filter_map(|(setting, text)| Some((setting, text.as_ref()?)));
+    let given = zip(&**SETTINGS, &texts).filter_map(|(setting, text)| Some((setting, text.as_ref()?)));
     let found = given.filter_map(|(setting, text)| setting.find_bad_value(text)).collect();
     // SAFETY: the prefix is a static C string, and all settings under it are defined by now.
     unsafe { pg_sys::MarkGUCPrefixReserved(c"snowflake_id".as_ptr()) };

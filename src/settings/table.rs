@@ -113,96 +113,98 @@ const fn limit(
     Setting { is_reloadable: true, flags: GucFlags::UNIT_MS, ..setting(name, description, kind, hint) }
 }
 
-pub static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
-    vec![
-    setting(
-        c"snowflake_id.worker_id",
-        c"This server's worker number; -1 for none: a registry assigns one, or no IDs are generated.",
-        Kind::Integer(&WORKER_ID, (-1, i32::MAX), check_hook!(c_int, check_number, bad_workers)),
-        "Use a number that no other server has.",
-    ),
-    setting(
-        c"snowflake_id.datacenter_id",
-        c"This server's datacenter number, if the layout has datacenter bits.",
-        Kind::Integer(&DATACENTER_ID, (0, i32::MAX), check_hook!(c_int, check_number, bad_datacenter)),
-        "Use the number of this server's datacenter.",
-    ),
-    setting(
-        c"snowflake_id.backup_workers",
-        c"Backup workers per server; the same number on all servers of a fleet.",
-        Kind::Integer(&BACKUP_WORKERS, (0, MAX_LANES as i32 - 1), None),
-        "Use the number that all servers of the fleet have, at most 15.",
-    ),
-    setting(
-        c"snowflake_id.layout",
-        c"Widths of the fields in bits: time/worker/sequence or time/datacenter+worker/sequence.",
-        Kind::Text(&LAYOUT, check_hook!(*mut c_char, check_text, check_layout, LAYOUT_HINT)),
-        LAYOUT_HINT,
-    ),
-    Setting {
-        flags: GucFlags::UNIT_MS,
-        ..setting(
-            c"snowflake_id.tick",
-            c"Time unit of IDs: 1ms, 10ms or 1s.",
-            Kind::Integer(&TICK, (1, 1_000), check_hook!(c_int, check_tick)),
-            TICK_HINT,
-        )
-    },
-    setting(
-        c"snowflake_id.epoch",
-        c"Start of the time field: a date and time with an explicit offset.",
-        Kind::Text(&EPOCH, check_hook!(*mut c_char, check_text, check_epoch, EPOCH_HINT)),
-        EPOCH_HINT,
-    ),
-    Setting {
-        is_reloadable: true,
-        ..setting(
-            c"snowflake_id.rollback_policy",
-            c"Response when the clock steps back beyond max_ahead: keep order (hold) or follow the clock (replay).",
-            Kind::Policy(
-                GucSetting::<RollbackPolicy>::new(RollbackPolicy::hold),
-                limit_hook!(policy, policy),
-            ),
-            "Use hold or replay.",
-        )
-    },
-    limit(
-        c"snowflake_id.max_ahead",
-        c"How far ID times may run ahead of the system clock.",
-        2_000,
-        limit_hook!(max_ahead_us, micros),
-    ),
-    limit(
-        c"snowflake_id.max_wait",
-        c"How long a call waits for the clock before the server rotates to a backup worker.",
-        5,
-        limit_hook!(max_wait_us, micros),
-    ),
-    setting(
-        c"snowflake_id.sequence_start",
-        c"First sequence of a tick: always 0 (zero), or varying within the lowest 1/64 of the field (spread).",
-        Kind::SequenceStart(&SEQUENCE_START),
-        "Use zero or spread.",
-    ),
-    Setting {
-        is_reloadable: true,
-        // It may contain a password.
-        flags: GucFlags::SUPERUSER_ONLY,
-        ..setting(
-            c"snowflake_id.registry",
-            c"Connection string of the fleet's registry, which then assigns this server's worker.",
-            // Not checked, like primary_conninfo: only libpq can, and no session loads that.
-            Kind::Text(&REGISTRY, None),
-            "",
-        )
-    },
-    setting(
-        c"snowflake_id.node_name",
-        c"This server's name in the registry; empty for the name of its host and its port.",
-        Kind::Text(&NODE_NAME, check_hook!(*mut c_char, check_text, check_node_name, NODE_NAME_HINT)),
-        NODE_NAME_HINT,
-    ),
-]
+pub static SETTINGS: LazyLock<Box<[Setting]>> = LazyLock::new(|| {
+    Box::new([
+        setting(
+            c"snowflake_id.worker_id",
+            c"This server's worker number; -1 for none: a registry assigns one, or no IDs are generated.",
+            Kind::Integer(&WORKER_ID, (-1, i32::MAX), check_hook!(c_int, check_number, bad_workers)),
+            "Use a number that no other server has.",
+        ),
+        setting(
+            c"snowflake_id.datacenter_id",
+            c"This server's datacenter number, if the layout has datacenter bits.",
+            Kind::Integer(&DATACENTER_ID, (0, i32::MAX), check_hook!(c_int, check_number, bad_datacenter)),
+            "Use the number of this server's datacenter.",
+        ),
+        setting(
+            c"snowflake_id.backup_workers",
+            c"Backup workers per server; the same number on all servers of a fleet.",
+            Kind::Integer(&BACKUP_WORKERS, (0, MAX_LANES as i32 - 1), None),
+            "Use the number that all servers of the fleet have, at most 15.",
+        ),
+        setting(
+            c"snowflake_id.layout",
+            c"Widths of the fields in bits: time/worker/sequence or time/datacenter+worker/sequence.",
+            Kind::Text(&LAYOUT, check_hook!(*mut c_char, check_text, check_layout, LAYOUT_HINT)),
+            LAYOUT_HINT,
+        ),
+        Setting {
+            flags: GucFlags::UNIT_MS,
+            ..setting(
+                c"snowflake_id.tick",
+                c"Time unit of IDs: 1ms, 10ms or 1s.",
+                Kind::Integer(&TICK, (1, 1_000), check_hook!(c_int, check_tick)),
+                TICK_HINT,
+            )
+        },
+        setting(
+            c"snowflake_id.epoch",
+            c"Start of the time field: a date and time with an explicit offset.",
+            Kind::Text(&EPOCH, check_hook!(*mut c_char, check_text, check_epoch, EPOCH_HINT)),
+            EPOCH_HINT,
+        ),
+        Setting {
+            is_reloadable: true,
+            ..setting(
+                c"snowflake_id.rollback_policy",
+                c"Response when the clock steps back beyond max_ahead: keep order (hold) or follow the clock \
+                  (replay).",
+                Kind::Policy(
+                    GucSetting::<RollbackPolicy>::new(RollbackPolicy::hold),
+                    limit_hook!(policy, policy),
+                ),
+                "Use hold or replay.",
+            )
+        },
+        limit(
+            c"snowflake_id.max_ahead",
+            c"How far ID times may run ahead of the system clock.",
+            2_000,
+            limit_hook!(max_ahead_us, micros),
+        ),
+        limit(
+            c"snowflake_id.max_wait",
+            c"How long a call waits for the clock before the server rotates to a backup worker.",
+            5,
+            limit_hook!(max_wait_us, micros),
+        ),
+        setting(
+            c"snowflake_id.sequence_start",
+            c"First sequence of a tick: always 0 (zero), or varying within the lowest 1/64 of the field \
+                  (spread).",
+            Kind::SequenceStart(&SEQUENCE_START),
+            "Use zero or spread.",
+        ),
+        Setting {
+            is_reloadable: true,
+            // It may contain a password.
+            flags: GucFlags::SUPERUSER_ONLY,
+            ..setting(
+                c"snowflake_id.registry",
+                c"Connection string of the fleet's registry, which then assigns this server's worker.",
+                // Not checked, like primary_conninfo: only libpq can, and no session loads that.
+                Kind::Text(&REGISTRY, None),
+                "",
+            )
+        },
+        setting(
+            c"snowflake_id.node_name",
+            c"This server's name in the registry; empty for the name of its host and its port.",
+            Kind::Text(&NODE_NAME, check_hook!(*mut c_char, check_text, check_node_name, NODE_NAME_HINT)),
+            NODE_NAME_HINT,
+        ),
+    ])
 });
 
 impl Setting {

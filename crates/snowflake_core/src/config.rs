@@ -91,7 +91,7 @@ pub struct Config {
 
 impl Config {
     /// The home worker, unless the registry grants it.
-    pub fn configured_home(&self) -> Option<i64> {
+    pub(crate) fn configured_home(&self) -> Option<i64> {
         (self.source != WorkerSource::Registry).then(|| self.workers.worker(0))
     }
 

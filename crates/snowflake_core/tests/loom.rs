@@ -12,13 +12,13 @@ mod basics;
 
 use std::sync::{Mutex, OnceLock};
 
-use basics::{Memory, NoDisk, default_config, start_on};
+use basics::{Memory, NoDisk, default_config, settle, start_on};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use loom::thread;
 use snowflake_core::lock_api::{GuardSend, RawMutex};
 use snowflake_core::{
-    Answer, Config, Disk, Effect, Event, Generator, Horizon, Layout, Lease, Limits, NotOpen, Platform,
+    Answer, Config, Disk, Effect, Event, Generator, Horizon, Layout, Lease, Limits, Platform,
 };
 use snowflake_core::{Policy, Refusal, SequenceStart, Slot, Slots, Tick, WorkerSource, Workers};
 use uuid::Uuid;
@@ -126,12 +126,7 @@ impl World {
     }
 
     fn open(&self) {
-        self.with(|generator| {
-            while let Err(why) = generator.open(&start_on(1)) {
-                let NotOpen::Settling(micros) = why else { panic!("{why:?}") };
-                generator.platform().wait(micros);
-            }
-        });
+        self.with(|generator| settle(generator, &start_on(1)));
     }
 
     /// The registry grants another lease. A gate that then waits for the clock would let the other thread run.

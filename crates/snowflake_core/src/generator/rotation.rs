@@ -61,8 +61,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
             return Ok(lane);
         }
         // A rotation by hand may leave a lane that is usable.
-        let own =
-            [from].into_iter().filter(|lane| first_free(*lane) > latest || self.configured.lanes() == 1);
+        let own = (first_free(from) > latest || self.configured.lanes() == 1).then_some(from);
         let lanes = rotation().chain(own).map(|lane| (first_free(lane), lane));
         let (tick, lane) = lanes.min_by_key(|(tick, _)| *tick).expect("a server has a lane");
         if tick > self.layout.max_tick() {

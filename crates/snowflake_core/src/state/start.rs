@@ -98,7 +98,8 @@ pub(crate) struct Decision {
     pub(crate) pending: PendingRecord,
     /// A lane that the run enters begins above this tick, while the clock is not before the start's (rule 2).
     pub(crate) above: i64,
-    /// Whether the record goes into a new file: another server wrote the old one, or one of its slots cannot be made durable.
+    /// Whether the record goes into a new file: another server wrote the old one, or one of its slots cannot be made
+    /// durable.
     pub(crate) needs_new_file: bool,
 }
 

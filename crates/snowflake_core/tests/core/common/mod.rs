@@ -1,11 +1,11 @@
 //! Machines whose processes stay: what happens in the middle of a call, and who watches the clock. A clock for threads.
 
-use crate::simulation::basics::{Memory, NoDisk, default_config, start_on};
+use crate::simulation::basics::{Memory, NoDisk, default_config, settle, start_on};
 use crate::simulation::disk::SimDisk;
 use crate::simulation::fixtures::Rewrite;
 use crate::simulation::tape::Tape;
 use crate::simulation::world::{self, Lock, Machine, is_locked};
-use snowflake_core::{Config, Disk, Event, Generator, Limits, NotOpen, Platform, Policy, Start, Tick};
+use snowflake_core::{Config, Disk, Event, Generator, Limits, Platform, Policy, Tick};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -112,14 +112,6 @@ impl Platform for &SharedClock {
 
     fn disk(&self) -> &dyn Disk {
         &NoDisk
-    }
-}
-
-/// Opens the gate, and waits for that.
-pub fn settle<P: Platform>(generator: &Generator<'_, P, Lock>, start: &Start) {
-    while let Err(why) = generator.open(start) {
-        let NotOpen::Settling(micros) = why else { panic!("{why:?}") };
-        generator.platform().wait(micros);
     }
 }
 

@@ -110,7 +110,7 @@ fn refused_worker(session: &mut Client, worker: i32) -> Failure {
 
 #[test]
 fn an_import_uses_no_worker_of_its_server() {
-    let server = Server::builder().start_with_extension();
+    let mut server = Server::builder().start_with_extension();
     let mut session = server.connect();
     run(&mut session, "CREATE TABLE target (id bigint PRIMARY KEY)");
     let own: Vec<i32> = column(&mut session, "SELECT worker_id FROM snowflake_workers ORDER BY lane");
@@ -133,6 +133,11 @@ fn an_import_uses_no_worker_of_its_server() {
         &mut session,
         "SELECT snowflake_at('2025-01-01Z', 900) OVER (), snowflake_next_at('2025-01-01Z', 900, 'target')",
     );
+    server.unset("snowflake_id.worker_id");
+    server.restart();
+    let imports =
+        "SELECT snowflake_at('2025-01-01Z', 0) OVER (), snowflake_next_at('2025-01-01Z', 0, 'target')";
+    run(&mut server.connect(), imports);
 }
 
 #[test]
