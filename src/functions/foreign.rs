@@ -1,6 +1,5 @@
 //! Reading IDs by another system's layout. A session that has not preloaded the library loads it at the first call.
 
-use super::row::record;
 use super::text::GivenText;
 use super::{function_info, hot_reader};
 use crate::messages::reading;
@@ -79,23 +78,40 @@ hot_reader! {
     foreign_timestamp_hot, pg_finfo_foreign_timestamp_hot, foreign_timestamp_wrapper, try_read_foreign, created_at
 }
 
-#[pg_extern(requires = ["snowflake_parts"], sql = r#"
-CREATE FUNCTION snowflake_decode(id bigint, layout text) RETURNS snowflake_parts
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'foreign_decode_wrapper';
-COMMENT ON FUNCTION snowflake_decode(bigint, text) IS
-    'returns the fields of an ID in another system''s layout: a name from snowflake_layouts, or a layout written out';
-"#)]
-fn foreign_decode(
-    id: i64,
-    layout: GivenText<'_>,
-    call: pg_sys::FunctionCallInfo,
-) -> pgrx::composite_type!('static, "record") {
-    let parts = unpack(id, layout);
-    let [datacenter, worker, sequence] = [parts.datacenter, parts.worker, parts.sequence]
-        .map(|field| field.map(|value| value as i32).into_datum());
-    // SAFETY: PostgreSQL's own pointer to this call; the type snowflake_parts has these four columns.
-    unsafe { record(call, [created_at(parts).into_datum(), datacenter, worker, sequence]) }
+/// A field by its place among the integers of `snowflake_parts`; `None` if the layout has none.
+fn field(parts: ForeignParts, place: i32) -> Option<i32> {
+    let value = match place {
+        0 => parts.datacenter,
+        1 => parts.worker,
+        _ => parts.sequence,
+    };
+    value.map(|value| value as i32)
 }
+
+/// As `try_read_foreign`.
+///
+/// # Safety
+/// As `try_read_foreign`; the third argument is an integer.
+#[inline(always)]
+unsafe fn try_read_field(
+    call: pg_sys::FunctionCallInfo,
+    field: impl Fn(ForeignParts, i32) -> Option<i32>,
+) -> Option<Option<i32>> {
+    // SAFETY: by this function's contract.
+    unsafe {
+        let place = (*call).args.as_slice(3)[2].value.value() as i32;
+        try_read_foreign(call, |parts| field(parts, place))
+    }
+}
+
+#[pg_extern(sql = r#"
+CREATE FUNCTION snowflake_internal.snowflake_foreign_field(id bigint, layout text, place integer) RETURNS integer
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'foreign_field_hot';
+"#)]
+fn foreign_field(id: i64, layout: GivenText<'_>, place: i32) -> Option<i32> {
+    field(unpack(id, layout), place)
+}
+hot_reader! { foreign_field_hot, pg_finfo_foreign_field_hot, foreign_field_wrapper, try_read_field, field }
 
 #[pg_extern(sql = r#"
 CREATE FUNCTION snowflake_internal.snowflake_layouts_rows()

@@ -47,7 +47,7 @@ extension_sql_file! {
     name = "reading",
     requires = [
         "snowflake_parts", snowflake_timestamp, snowflake_datacenter, snowflake_worker, snowflake_sequence,
-        snowflake_between_from, snowflake_between_until, snowflake_layouts_rows
+        snowflake_between_from, snowflake_between_until, foreign_timestamp, foreign_field, snowflake_layouts_rows
     ]
 }
 

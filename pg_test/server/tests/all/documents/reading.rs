@@ -121,8 +121,11 @@ const REPORTS: [(&str, &str); 3] = [
                       id & 4095 AS s FROM orders OFFSET 0) parts",
     ),
     (
-        "SELECT count(snowflake_timestamp(id, 'discord')) FROM orders",
-        "SELECT count(to_timestamp(((id >> 22) + 1420070400000)::float8 / 1000)) FROM orders",
+        "SELECT count(created_at), count(worker_id), count(sequence)
+         FROM (SELECT (snowflake_decode(id, 'discord')).* FROM orders OFFSET 0) parts",
+        "SELECT count(c), count(d), count(w), count(s)
+         FROM (SELECT to_timestamp(((id >> 22) + 1420070400000)::float8 / 1000) AS c, (id >> 17) & 31 AS d,
+                      (id >> 12) & 31 AS w, id & 4095 AS s FROM orders OFFSET 0) parts",
     ),
 ];
 
