@@ -83,26 +83,28 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         taken
     }
 
-    /// Reads lane, current tick and clock once more, in this order, and has the ladder decide.
+    /// The next step, unless another lane is active by now or the current tick has moved.
     pub(super) fn next_step(&self, blocked: &Blocked, patience: &mut Patience) -> Step {
-        if self.active() != blocked.lane {
+        if self.active() != blocked.lane || self.lanes[blocked.lane].current_tick() != blocked.current_tick {
             return Step::Again;
         }
-        let lane = &self.lanes[blocked.lane];
-        let current_tick = lane.current_tick();
-        if current_tick != blocked.current_tick {
-            return Step::Again;
-        }
+        self.step_after(blocked, patience.spent_since(blocked.current_tick))
+    }
+
+    /// Reads the lane and then the clock, and has the ladder decide.
+    pub(super) fn step_after(&self, blocked: &Blocked, waited_us: i64) -> Step {
+        let Blocked { lane, current_tick, tried, wanted, .. } = *blocked;
+        let lane = &self.lanes[lane];
         let blockage = Blockage {
-            tried: blocked.tried,
-            wanted: blocked.wanted,
+            tried,
+            wanted,
             current_tick,
             permitted: lane.permitted(),
             restored: lane.restored(),
             until: self.control.live.until(),
             ring: lane.ring.ticks(),
             now_us: self.now_us(),
-            waited_us: patience.spent_since(current_tick),
+            waited_us,
         };
         ladder::climb(&blockage, &self.limits(), &self.layout)
     }

@@ -4,7 +4,7 @@
 use super::Generator;
 use crate::clock_watch::Steps;
 use crate::config::WorkerSource;
-use crate::ladder::{self, Blockage, Step};
+use crate::ladder::{Blocked, Step};
 use crate::memory::{ColdState, Counts, Gate};
 use crate::platform::Platform;
 use crate::refusal::{Errno, Refusal};
@@ -93,18 +93,8 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         let now_us = self.now_us();
         let tried = current_tick.max(self.layout.tick().containing(now_us));
         let room = lane.ring.room_from(tried, 1, self.latest_tick(now_us).min(self.layout.max_tick()));
-        let blockage = Blockage {
-            tried,
-            wanted: room.max(tried),
-            current_tick,
-            permitted: lane.permitted(),
-            restored: lane.restored(),
-            until: self.control.live.until(),
-            ring: lane.ring.ticks(),
-            now_us,
-            waited_us: 0,
-        };
-        match ladder::climb(&blockage, &self.limits(), &self.layout) {
+        let blocked = Blocked { n: 1, lane: active, current_tick, tried, wanted: room.max(tried) };
+        match self.step_after(&blocked, 0) {
             Step::Refuse(refusal) => Some(refusal),
             Step::Rotate => self
                 .next_lane(&cold, active, 1)
