@@ -96,8 +96,7 @@ const WORKER_NAME: &str = "snowflake_id.worker_id";
 
 /// The configured layout, if it can be used.
 pub fn layout() -> Option<Layout> {
-    let is_usable = bad_value_of(&LAYOUT_NAMES).is_none();
-    get().filter(|_| is_usable).map(|settings| settings.layout)
+    get().filter(|_| bad_value_of(&LAYOUT_NAMES).is_none()).map(|settings| settings.layout)
 }
 
 /// Whether the server was started with a registry.
@@ -130,10 +129,9 @@ pub fn node_name() -> String {
 /// Defines the settings and checks them.
 pub fn define() {
     // Before PostgreSQL replaces bad values by its defaults.
-    let texts: Vec<_> = SETTINGS.iter().map(Setting::configured_text).collect();
+    let texts = SETTINGS.each_ref().map(Setting::configured_text);
     SETTINGS.iter().for_each(Setting::define);
-    let given = zip(&**SETTINGS, &texts).filter_map(|(setting, text)| Some((setting, text.as_ref()?)));
-    let found = given.filter_map(|(setting, text)| setting.find_bad_value(text)).collect();
+    let found = zip(&SETTINGS, texts).filter_map(|(setting, text)| setting.find_bad_value(&text?)).collect();
     // SAFETY: the prefix is a static C string, and all settings under it are defined by now.
     unsafe { pg_sys::MarkGUCPrefixReserved(c"snowflake_id".as_ptr()) };
 

@@ -11,10 +11,11 @@ use pgrx::prelude::*;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
 use snowflake_core::layout::parse_epoch;
 use snowflake_core::workers::MAX_LANES;
-use snowflake_core::{Bits, Layout, Limits, Policy, Tick};
+use snowflake_core::{Bits, Layout, LayoutError, Limits, Policy, Tick};
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int};
-use std::sync::{LazyLock, OnceLock};
+use std::fmt::Display;
+use std::sync::OnceLock;
 
 /// Ten minutes. The ring's memory grows with it, and no usable clock needs more.
 const LONGEST_MS: i32 = 600_000;
@@ -113,99 +114,96 @@ const fn limit(
     Setting { is_reloadable: true, flags: GucFlags::UNIT_MS, ..setting(name, description, kind, hint) }
 }
 
-pub static SETTINGS: LazyLock<Box<[Setting]>> = LazyLock::new(|| {
-    Box::new([
-        setting(
-            c"snowflake_id.worker_id",
-            c"This server's worker number; -1 for none: a registry assigns one, or no IDs are generated.",
-            Kind::Integer(&WORKER_ID, (-1, i32::MAX), check_hook!(c_int, check_number, bad_workers)),
-            "Use a number that no other server has.",
-        ),
-        setting(
-            c"snowflake_id.datacenter_id",
-            c"This server's datacenter number, if the layout has datacenter bits.",
-            Kind::Integer(&DATACENTER_ID, (0, i32::MAX), check_hook!(c_int, check_number, bad_datacenter)),
-            "Use the number of this server's datacenter.",
-        ),
-        setting(
-            c"snowflake_id.backup_workers",
-            c"Backup workers per server; the same number on all servers of a fleet.",
-            Kind::Integer(&BACKUP_WORKERS, (0, MAX_LANES as i32 - 1), None),
-            "Use the number that all servers of the fleet have, at most 15.",
-        ),
-        setting(
-            c"snowflake_id.layout",
-            c"Widths of the fields in bits: time/worker/sequence or time/datacenter+worker/sequence.",
-            Kind::Text(&LAYOUT, check_hook!(*mut c_char, check_text, check_layout, LAYOUT_HINT)),
-            LAYOUT_HINT,
-        ),
-        Setting {
-            flags: GucFlags::UNIT_MS,
-            ..setting(
-                c"snowflake_id.tick",
-                c"Time unit of IDs: 1ms, 10ms or 1s.",
-                Kind::Integer(&TICK, (1, 1_000), check_hook!(c_int, check_tick)),
-                TICK_HINT,
-            )
-        },
-        setting(
-            c"snowflake_id.epoch",
-            c"Start of the time field: a date and time with an explicit offset.",
-            Kind::Text(&EPOCH, check_hook!(*mut c_char, check_text, check_epoch, EPOCH_HINT)),
-            EPOCH_HINT,
-        ),
-        Setting {
-            is_reloadable: true,
-            ..setting(
-                c"snowflake_id.rollback_policy",
-                c"Response when the clock steps back beyond max_ahead: keep order (hold) or follow the clock \
+pub static SETTINGS: [Setting; 12] = [
+    setting(
+        c"snowflake_id.worker_id",
+        c"This server's worker number; -1 for none: a registry assigns one, or no IDs are generated.",
+        Kind::Integer(&WORKER_ID, (-1, i32::MAX), check_hook!(c_int, check_number, bad_workers)),
+        "Use a number that no other server has.",
+    ),
+    setting(
+        c"snowflake_id.datacenter_id",
+        c"This server's datacenter number, if the layout has datacenter bits.",
+        Kind::Integer(&DATACENTER_ID, (0, i32::MAX), check_hook!(c_int, check_number, bad_datacenter)),
+        "Use the number of this server's datacenter.",
+    ),
+    setting(
+        c"snowflake_id.backup_workers",
+        c"Backup workers per server; the same number on all servers of a fleet.",
+        Kind::Integer(&BACKUP_WORKERS, (0, MAX_LANES as i32 - 1), None),
+        "Use the number that all servers of the fleet have, at most 15.",
+    ),
+    setting(
+        c"snowflake_id.layout",
+        c"Widths of the fields in bits: time/worker/sequence or time/datacenter+worker/sequence.",
+        Kind::Text(&LAYOUT, check_hook!(*mut c_char, check_text, parse_layout, LAYOUT_HINT)),
+        LAYOUT_HINT,
+    ),
+    Setting {
+        flags: GucFlags::UNIT_MS,
+        ..setting(
+            c"snowflake_id.tick",
+            c"Time unit of IDs: 1ms, 10ms or 1s.",
+            Kind::Integer(&TICK, (1, 1_000), check_hook!(c_int, check_tick)),
+            TICK_HINT,
+        )
+    },
+    setting(
+        c"snowflake_id.epoch",
+        c"Start of the time field: a date and time with an explicit offset.",
+        Kind::Text(&EPOCH, check_hook!(*mut c_char, check_text, parse_epoch, EPOCH_HINT)),
+        EPOCH_HINT,
+    ),
+    Setting {
+        is_reloadable: true,
+        ..setting(
+            c"snowflake_id.rollback_policy",
+            c"Response when the clock steps back beyond max_ahead: keep order (hold) or follow the clock \
                   (replay).",
-                Kind::Policy(
-                    GucSetting::<RollbackPolicy>::new(RollbackPolicy::hold),
-                    limit_hook!(policy, policy),
-                ),
-                "Use hold or replay.",
-            )
-        },
-        limit(
-            c"snowflake_id.max_ahead",
-            c"How far ID times may run ahead of the system clock.",
-            2_000,
-            limit_hook!(max_ahead_us, micros),
-        ),
-        limit(
-            c"snowflake_id.max_wait",
-            c"How long a call waits for the clock before the server rotates to a backup worker.",
-            5,
-            limit_hook!(max_wait_us, micros),
-        ),
-        setting(
-            c"snowflake_id.sequence_start",
-            c"First sequence of a tick: always 0 (zero), or varying within the lowest 1/64 of the field \
-                  (spread).",
-            Kind::SequenceStart(&SEQUENCE_START),
-            "Use zero or spread.",
-        ),
-        Setting {
-            is_reloadable: true,
-            // It may contain a password.
-            flags: GucFlags::SUPERUSER_ONLY,
-            ..setting(
-                c"snowflake_id.registry",
-                c"Connection string of the fleet's registry, which then assigns this server's worker.",
-                // Not checked, like primary_conninfo: only libpq can, and no session loads that.
-                Kind::Text(&REGISTRY, None),
-                "",
-            )
-        },
-        setting(
-            c"snowflake_id.node_name",
-            c"This server's name in the registry; empty for the name of its host and its port.",
-            Kind::Text(&NODE_NAME, check_hook!(*mut c_char, check_text, check_node_name, NODE_NAME_HINT)),
-            NODE_NAME_HINT,
-        ),
-    ])
-});
+            Kind::Policy(
+                GucSetting::<RollbackPolicy>::new(RollbackPolicy::hold),
+                limit_hook!(policy, policy),
+            ),
+            "Use hold or replay.",
+        )
+    },
+    limit(
+        c"snowflake_id.max_ahead",
+        c"How far ID times may run ahead of the system clock.",
+        2_000,
+        limit_hook!(max_ahead_us, micros),
+    ),
+    limit(
+        c"snowflake_id.max_wait",
+        c"How long a call waits for the clock before the server rotates to a backup worker.",
+        5,
+        limit_hook!(max_wait_us, micros),
+    ),
+    setting(
+        c"snowflake_id.sequence_start",
+        c"First sequence of a tick: always 0 (zero), or varying within the lowest 1/64 of the field (spread).",
+        Kind::SequenceStart(&SEQUENCE_START),
+        "Use zero or spread.",
+    ),
+    Setting {
+        is_reloadable: true,
+        // It may contain a password.
+        flags: GucFlags::SUPERUSER_ONLY,
+        ..setting(
+            c"snowflake_id.registry",
+            c"Connection string of the fleet's registry, which then assigns this server's worker.",
+            // Not checked, like primary_conninfo: only libpq can, and no session loads that.
+            Kind::Text(&REGISTRY, None),
+            "",
+        )
+    },
+    setting(
+        c"snowflake_id.node_name",
+        c"This server's name in the registry; empty for the name of its host and its port.",
+        Kind::Text(&NODE_NAME, check_hook!(*mut c_char, check_text, check_node_name, NODE_NAME_HINT)),
+        NODE_NAME_HINT,
+    ),
+];
 
 impl Setting {
     /// Defines the setting in PostgreSQL.
@@ -283,29 +281,21 @@ fn policy(value: c_int) -> Policy {
 
 // ---- which values are valid ----
 
-fn check_epoch(text: &str) -> Result<(), String> {
-    parse_epoch(text).map(drop).map_err(|problem| problem.to_string())
+/// A layout by itself: with the shortest tick, which allows the widest time field.
+fn parse_layout(text: &str) -> Result<Layout, LayoutError> {
+    text.parse::<Bits>().and_then(|bits| Layout::new(bits, Tick::Millisecond, 0))
 }
 
-/// Checks a layout by itself: with the shortest tick, which allows the widest time field.
-fn check_layout(text: &str) -> Result<(), String> {
-    let layout = text.parse::<Bits>().and_then(|bits| Layout::new(bits, Tick::Millisecond, 0));
-    layout.map(drop).map_err(|error| error.to_string())
-}
-
-/// As long as the name of a host can be on Linux.
-const LONGEST_NODE_NAME: usize = 64;
-
+/// Accepts 64 characters, as many as the name of a host can have on Linux.
 fn check_node_name(text: &str) -> Result<(), String> {
     // Processes without a database escape what is not ASCII: four characters a byte.
     let length = text.bytes().map(|byte| if byte.is_ascii() { 1 } else { 4 }).sum::<usize>();
     if text.contains(|c: char| c.is_control()) {
         return Err("The name has a control character.".to_owned());
     }
-    if length > LONGEST_NODE_NAME {
+    if length > 64 {
         return Err(format!(
-            "The name takes {length} characters, of which a byte that is not ASCII takes four; it may take \
-             {LONGEST_NODE_NAME}."
+            "The name takes {length} characters, of which a byte that is not ASCII takes four; it may take 64."
         ));
     }
     Ok(())
@@ -323,10 +313,11 @@ fn verdict(result: Result<(), String>, hint: &str) -> bool {
 }
 
 /// The verdict on a text, which is null or ends in a zero byte.
-fn check_text(new: *mut c_char, check: fn(&str) -> Result<(), String>, hint: &str) -> bool {
+fn check_text<T, E: Display>(new: *mut c_char, parse: fn(&str) -> Result<T, E>, hint: &str) -> bool {
     // SAFETY: PostgreSQL keeps the text until the hook returns.
     let bytes = if new.is_null() { &[] } else { unsafe { CStr::from_ptr(new) }.to_bytes() };
-    verdict(readable(bytes).and_then(|text| check(&text)), hint)
+    let parsed = readable(bytes).and_then(|text| parse(&text).map_err(|problem| problem.to_string()));
+    verdict(parsed.map(drop), hint)
 }
 
 fn check_tick(millis: c_int) -> bool {
@@ -373,14 +364,11 @@ fn at_next_start() -> Option<(Layout, i32)> {
         texts
     };
     let layout = match layout_text {
-        Some(text) => Layout::new(text.parse().ok()?, Tick::Millisecond, 0).ok()?,
+        Some(text) => parse_layout(&text).ok()?,
         // From the command line, or the default.
         None => layout()?,
     };
-    let backups = match backups_text {
-        Some(text) => text.trim().parse().ok()?,
-        None => BACKUP_WORKERS.get(),
-    };
+    let backups = backups_text.map_or(Some(BACKUP_WORKERS.get()), |text| text.trim().parse().ok())?;
     Some((layout, backups))
 }
 
