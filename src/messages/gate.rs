@@ -187,7 +187,11 @@ pub fn refused(refusal: Refusal) -> Error {
         ),
         Refusal::NoLane(no_lane) => not_ready(
             "cannot generate a snowflake ID: system clock moved backwards",
-            format!("{} {}", behind(&no_lane), usable_first(&no_lane)),
+            format!(
+                "The system clock is {} behind the times that IDs have or may have. {}",
+                duration(no_lane.behind_us.max(0)),
+                usable_first(&no_lane)
+            ),
             match no_lane.is_floor {
                 true => FLOOR_HINT,
                 false if settings::has_registry() => CLOCK_HINT,
@@ -201,20 +205,15 @@ pub fn refused(refusal: Refusal) -> Error {
 /// only after the clock has passed its reservation.
 pub fn not_rotated(refusal: Refusal) -> Error {
     match refusal {
-        Refusal::NoLane(no_lane) => not_ready(
-            "cannot execute snowflake_rotate: no other worker is usable yet",
-            usable_first(&no_lane),
-            NO_HINT,
-        ),
+        Refusal::NoLane(no_lane) => {
+            let why = match settings::get() {
+                Some(settings) if settings.workers.lanes() == 1 => "backup_workers is 0.".to_owned(),
+                _ => usable_first(&no_lane),
+            };
+            not_ready("cannot execute snowflake_rotate: no other worker is usable", why, NO_HINT)
+        }
         other => refused(other),
     }
-}
-
-fn behind(no_lane: &NoLane) -> String {
-    format!(
-        "The system clock is {} behind the times that IDs have or may have.",
-        duration(no_lane.behind_us.max(0))
-    )
 }
 
 fn usable_first(no_lane: &NoLane) -> String {

@@ -374,6 +374,8 @@ fn as_few_as_no_backup_workers_are_possible() {
     let mut session = server.connect();
     let newest = next(&mut session);
     assert_eq!(worker(newest), 1_023);
+    let failure = fails(&mut session, "55000", "SELECT snowflake_rotate()");
+    assert_eq!(failure.detail, "backup_workers is 0.");
     server.step_back(secs(60));
     let failure = fails(&mut session, "55000", "SELECT snowflake_nextval()");
     assert!(!failure.detail.is_empty() && !failure.hint.is_empty(), "{failure}");
