@@ -1,12 +1,12 @@
 //! Real threads at full speed, compared with what a sequential generator would have generated.
 
-use crate::simulation::basics::{Memory, NoDisk, default_config, settle, start_on};
+use crate::simulation::basics::{Memory, NoDisk, default_config, start_on};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::common::{SharedClock, limits};
+use crate::common::{SharedClock, limits, settle};
 use crate::simulation::world::Lock;
 use snowflake_core::{Config, Disk, Event, Generator, Layout, Limits, Platform, Policy, Tick, Workers};
 

@@ -1,11 +1,12 @@
 //! Machines whose processes stay: what happens in the middle of a call, and who watches the clock. A clock for threads.
 
-use crate::simulation::basics::{Memory, NoDisk, default_config, settle, start_on};
+use crate::simulation::basics::{Memory, NoDisk, default_config, start_on};
 use crate::simulation::disk::SimDisk;
 use crate::simulation::fixtures::Rewrite;
 use crate::simulation::tape::Tape;
 use crate::simulation::world::{self, Lock, Machine, is_locked};
-use snowflake_core::{Config, Disk, Event, Generator, Limits, Platform, Policy, Tick};
+use snowflake_core::lock_api::RawMutex;
+use snowflake_core::{Config, Disk, Event, Generator, Limits, NotOpen, Platform, Policy, Start, Tick};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -142,6 +143,14 @@ pub fn open_gate(config: &Config, generator: &Gen, timeline: u32) {
     machine.pass(config.layout.starts_at(0) + age - machine.wall());
     generator.set_limits(config.limits);
     generator.run_keeper().unwrap();
+}
+
+/// Opens the gate, and waits for that.
+pub fn settle<P: Platform, R: RawMutex>(generator: &Generator<'_, P, R>, start: &Start) {
+    while let Err(why) = generator.open(start) {
+        let NotOpen::Settling(micros) = why else { panic!("{why:?}") };
+        generator.platform().wait(micros);
+    }
 }
 
 /// Of the first home worker, with ticks of 1 ms.

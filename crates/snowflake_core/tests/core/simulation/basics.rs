@@ -5,8 +5,7 @@ use super::AtomicU64;
 use snowflake_core::lock_api::RawMutex;
 use snowflake_core::platform::{Disk, FileIdentity, HostLock, Loaded, Locked, WriteError};
 use snowflake_core::{
-    Config, Control, Errno, Generator, LaneMemory, Layout, Limits, NotOpen, Platform, SequenceStart, Start,
-    View, WorkerSource, Workers,
+    Config, Control, Errno, LaneMemory, Layout, Limits, SequenceStart, Start, View, WorkerSource, Workers,
 };
 use uuid::Uuid;
 
@@ -27,14 +26,6 @@ pub fn default_config() -> Config {
 /// A start on a timeline, which it began unless that is the first.
 pub fn start_on(timeline: u32) -> Start {
     Start { timeline, made_timeline: timeline > 1, system_identifier: 0, replayed_us: None }
-}
-
-/// Opens the gate, and waits for that.
-pub fn settle<P: Platform, R: RawMutex>(generator: &Generator<'_, P, R>, start: &Start) {
-    while let Err(why) = generator.open(start) {
-        let NotOpen::Settling(micros) = why else { panic!("{why:?}") };
-        generator.platform().wait(micros);
-    }
 }
 
 pub struct Memory<R: RawMutex> {
