@@ -2,8 +2,8 @@
 //!
 //! # Announcing and reading
 //!
-//! * A transaction *announces itself* before its first ID. It stores in the slot of its process how many breaks were
-//!   done, then the next free position, then its own name. A full fence follows; its calls read lane and current tick
+//! * A transaction *announces itself* before its first ID. It stores in the slot of its process the number of breaks,
+//!   then the next free position, then its own name. A full fence follows; its calls read lane and current tick
 //!   after that.
 //! * A reader generates an ID. A full fence follows; then it reads the slots. The horizon is the least position of the
 //!   transactions that still run and of the reader's own ID.
@@ -17,11 +17,11 @@
 //! # Breaks
 //!
 //! The proof needs the order of IDs (guarantee 5). A *break* ends one order and begins another, perhaps with lower IDs:
-//! a rotation, a replay, a start, an adoption, a change of lease. It is counted as begun before any call can see the
-//! new order, and as done once every call must. A transaction announces the breaks that were done, so that a position
-//! of the old order never passes for one of the new. A reader compares that with the breaks that have begun, and lowers
-//! an older slot to a position below all orders of this run: in the tick before their lowest, because an order has
-//! workers of its own, whose IDs of one tick stand in the workers' order.
+//! a rotation, a replay, a start, an adoption, a change of lease. It is counted once every call must see the new order.
+//! A transaction announces the count, so that a position of the old order never passes for one of the new. A reader
+//! lowers an older slot to a position below all orders of this run: in the tick before their lowest, because an order
+//! has workers of its own, whose IDs of one tick stand in the workers' order. A reader that sees the new order before
+//! the break is counted has returned the old count, so its next call shows that it must look again.
 
 use crate::sync::{AtomicI64, AtomicU64, Ordering, fence};
 
@@ -33,7 +33,7 @@ const BEING_WRITTEN: u64 = u64::MAX;
 /// From which position on a transaction may have generated IDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bound {
-    /// How many breaks were done when the position was read.
+    /// How many breaks were counted when the position was read.
     pub(crate) breaks: u64,
     pub(crate) position: i64,
 }
@@ -146,7 +146,7 @@ impl Slots<'_> {
         is_prepared: impl Fn(u64) -> bool,
     ) -> i64 {
         fence(Ordering::SeqCst);
-        let lowered = |bound: Bound| match bound.breaks < order.begun() {
+        let lowered = |bound: Bound| match bound.breaks < order.breaks() {
             true => bound.position.min(order.below()),
             false => bound.position,
         };
@@ -163,36 +163,28 @@ impl Slots<'_> {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Order {
-    begun: AtomicU64,
-    done: AtomicU64,
+    breaks: AtomicU64,
     /// A position in a tick before all orders.
     below: AtomicI64,
 }
 
 impl Order {
     pub(crate) fn new() -> Self {
-        Self { begun: AtomicU64::new(0), done: AtomicU64::new(0), below: AtomicI64::new(i64::MAX) }
+        Self { breaks: AtomicU64::new(0), below: AtomicI64::new(i64::MAX) }
     }
 
     /// Begins another order, under the cold lock: `begin` shows it to calls, and `below` is a position in an earlier
     /// tick.
     pub(crate) fn change(&self, below: i64, begin: impl FnOnce()) {
-        let breaks = self.done.load(Ordering::Relaxed) + 1;
         self.below.fetch_min(below, Ordering::Relaxed);
-        self.begun.store(breaks, Ordering::Release);
         begin();
-        self.done.store(breaks, Ordering::Release);
+        self.breaks.fetch_add(1, Ordering::Release);
     }
 
     /// How many breaks calls must have seen.
     #[inline]
-    pub(crate) fn done(&self) -> u64 {
-        self.done.load(Ordering::Acquire)
-    }
-
-    /// How many breaks calls may have seen.
-    fn begun(&self) -> u64 {
-        self.begun.load(Ordering::Acquire)
+    pub(crate) fn breaks(&self) -> u64 {
+        self.breaks.load(Ordering::Acquire)
     }
 
     fn below(&self) -> i64 {

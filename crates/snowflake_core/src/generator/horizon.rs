@@ -28,7 +28,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     pub fn announce(&self, slot: &Slot, transaction: u64) {
         if !slot.is_of(transaction) {
             // The breaks first: after a later break, the position that was read before it could be too high.
-            let breaks = self.control.order.done();
+            let breaks = self.control.order.breaks();
             let position = self.lanes[self.active()].next_position();
             slot.announce(transaction, Bound { breaks, position });
         }
@@ -61,7 +61,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
 
     /// A number that no earlier run has had, unless a clock stood at the same microsecond again.
     fn breaks(&self, cold: &ColdState) -> i64 {
-        cold.run.start_us.max(0) + self.control.order.done() as i64
+        cold.run.start_us.max(0) + self.control.order.breaks() as i64
     }
 
     /// Breaks the order: IDs generated once `begin` has run are in tick `first` or later.
