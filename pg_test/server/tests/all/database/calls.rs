@@ -169,6 +169,7 @@ fn one_grant_suffices_where_execute_is_revoked_by_default() {
         "min(timestamp with time zone)",
         "sequence(bigint)",
         "timestamp(bigint)",
+        "timestamp(bigint,text)",
         "worker(bigint)",
     ];
     assert_eq!(open, called.map(|function| format!("snowflake_{function}")));
