@@ -182,6 +182,7 @@ fn a_layout_that_cannot_be_read_says_why() {
         ("39/s8 10ms 2015-01-01", "\"39/s8\" is not of the form"),
         ("39/w8/s16 10ms 2015-01-01", "is not of the form"),
         ("41/10/12 5ms 2015-01-01", "The tick is \"5ms\""),
+        ("41/10/12 1MS 2015-01-01", "The tick is \"1MS\""),
         ("41/10/12 1ms yesterday", "The epoch \"yesterday\" is invalid"),
         ("41/10/12 1ms 2015-01-01 00:00:00", "The epoch \"2015-01-01 00:00:00\" is invalid"),
         ("41/10/12 1ms 2015-02-30", "The epoch \"2015-02-30\" is invalid"),

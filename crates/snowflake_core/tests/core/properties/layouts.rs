@@ -118,6 +118,7 @@ fn layout_has_its_epoch_in_utc() {
         "41/10/12 1ms 2024-01-01",
         "41/10/12 1ms 2024-01-01T00:00:00Z",
         "41/10/12 2ms 2024-01-01 00:00:00+00",
+        "41/10/12 1MS 2024-01-01 00:00:00+00",
         "41/0+10/12 1ms 2024-01-01 00:00:00+00",
         "41/10/13 1ms 2024-01-01 00:00:00+00",
         "41/10/12 1ms 2024-01-01 01:00:00+01",
@@ -134,6 +135,7 @@ fn bad_layouts_are_refused_with_what_is_wrong() {
     for text in ["", "41", "41/10", "41/10/12/1", "41/+5/12", "41/5+/12", "-1/10/12", "a/b/c", "41/1+2+3/4"] {
         assert_eq!(ms(text), LayoutError::Unreadable(text.to_owned()));
     }
+    assert_eq!(" 41/5+5/12\n".parse::<Bits>(), "41/5+5/12".parse(), "blanks around it are allowed");
     assert_eq!(ms("42/10/12"), LayoutError::TooWide(64));
     assert_eq!(ms("41/5+6/12"), LayoutError::TooWide(64));
     assert_eq!(ms("4294967295/1/1"), LayoutError::TooWide(u32::MAX));
