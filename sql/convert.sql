@@ -16,9 +16,6 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_statements(keys snowflake_i
     SET bytea_output = hex
     SET intervalstyle = 'postgres'
     SET extra_float_digits = 3
-    SET array_nulls = on
-    SET transform_null_equals = off
-    SET xmloption = content
     -- The queries are long and their tables small: compiling them would take seconds while the locks are held.
     SET jit = off
 AS $$
@@ -34,14 +31,13 @@ AS $$
             ORDER BY r.part, r.depth, r.name COLLATE "C", r.n, r.statement COLLATE "C") AS line
         FROM snowflake_internal.snowflake_convert_dependents(keys, back) r
     ), sequences AS MATERIALIZED (
-        SELECT f.relid, f.attname, f.attidentity, c.oid::regclass AS seq, q.*, q.seqincrement > 0 AS ascends, CASE
-            WHEN has_sequence_privilege(c.oid, 'USAGE') OR has_sequence_privilege(c.oid, 'SELECT')
-            THEN pg_sequence_last_value(c.oid) END AS last_value
+        SELECT f.relid, f.attname, f.attidentity, q.seqrelid::regclass AS seq, q.*, q.seqincrement > 0 AS ascends, CASE
+            WHEN has_sequence_privilege(q.seqrelid, 'USAGE') OR has_sequence_privilege(q.seqrelid, 'SELECT')
+            THEN pg_sequence_last_value(q.seqrelid) END AS last_value
         FROM family f
         JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjid = f.relid
             AND d.refobjsubid = f.attnum
-        JOIN pg_class c ON c.oid = d.objid AND c.relkind = 'S'
-        JOIN pg_sequence q ON q.seqrelid = c.oid
+        JOIN pg_sequence q ON q.seqrelid = d.objid
         WHERE f.is_key AND f.is_own AND d.deptype = CASE f.attidentity WHEN '' THEN 'a' ELSE 'i' END
     ), lines (part, key, statement) AS (
         SELECT 0, f.key_relid::text, concat_ws(' ', f.key_attname, f.relid, f.attname, f.type, f.attidentity, f.expression)

@@ -25,7 +25,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_create(class oid, object oi
         SELECT c.relowner, c.relnamespace, CASE c.relkind WHEN 'S' THEN 's' ELSE 'r' END::"char", c.relacl,
             CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE '' END || o.name
         FROM named o, pg_class c
-        WHERE class = 'pg_class'::regclass AND c.oid = object AND attnum = 0 AND c.relkind IN ('r', 'p', 'v', 'm', 'S')
+        WHERE class = 'pg_class'::regclass AND c.oid = object AND attnum = 0 AND c.relkind IN ('v', 'm', 'S')
         UNION ALL
         SELECT p.proowner, p.pronamespace, 'f', p.proacl, o.kind || ' ' || o.name
         FROM named o, pg_proc p WHERE class = 'pg_proc'::regclass AND p.oid = object
@@ -69,7 +69,10 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_create(class oid, object oi
                 || coalesce(' WITH CHECK (' || pg_get_expr(p.polwithcheck, p.polrelid) || ')', '')
             FROM pg_policy p WHERE p.oid = object)
         ELSE coalesce((
-            SELECT pg_get_indexdef(i.indexrelid) FROM pg_index i
+            -- That of a partitioned table has ONLY, with which its partitions would get no index.
+            SELECT replace(pg_get_indexdef(i.indexrelid), format(' ON ONLY %s USING ', i.indrelid::regclass),
+                           format(' ON %s USING ', i.indrelid::regclass))
+            FROM pg_index i
             WHERE i.indexrelid = object
                 AND NOT EXISTS (SELECT FROM pg_constraint n WHERE n.conindid = i.indexrelid AND n.contype IN ('p', 'u', 'x'))
         ), (
@@ -112,6 +115,9 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_create(class oid, object oi
     SELECT 1, format('ALTER %s %s DEPENDS ON EXTENSION %I', o.kind, o.name, e.extname)
     FROM named o, pg_depend x JOIN pg_extension e ON e.oid = x.refobjid
     WHERE x.classid = class AND x.objid = object AND x.deptype = 'x' AND x.refclassid = 'pg_extension'::regclass AND $3 = 0
+    UNION ALL
+    SELECT 2, format('ALTER INDEX %s SET TABLESPACE %I', o.name, t.spcname)
+    FROM named o, pg_class c JOIN pg_tablespace t ON t.oid = c.reltablespace WHERE o.kind = 'INDEX' AND c.oid = object
     UNION ALL
     SELECT 2, format('ALTER TABLE %s %s %I', x.indrelid::regclass, s.setting, c.relname)
     FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid,
@@ -256,7 +262,8 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_dependents(keys snowflake_i
         JOIN pg_depend d ON d.refclassid = w.class AND d.refobjid = w.id AND d.refobjsubid = w.attnum
         LEFT JOIN pg_constraint n ON d.classid = 'pg_constraint'::regclass AND n.oid = d.objid AND n.contype = 'c'
             AND n.coninhcount = 0
-        LEFT JOIN pg_class x ON d.classid = w.class AND x.oid = d.objid AND x.relkind = 'i' AND NOT x.relispartition
+        LEFT JOIN pg_class x ON d.classid = w.class AND x.oid = d.objid AND x.relkind IN ('i', 'I')
+            AND NOT x.relispartition
         LEFT JOIN pg_index i ON i.indexrelid = x.oid AND concat(i.indexprs, i.indpred) <> ''
             AND NOT EXISTS (SELECT FROM pg_constraint u WHERE u.conindid = x.oid)
         LEFT JOIN pg_statistic_ext s ON d.classid = 'pg_statistic_ext'::regclass AND s.oid = d.objid AND s.stxexprs IS NOT NULL,

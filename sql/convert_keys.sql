@@ -35,17 +35,16 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_now() RETURNS bigint
 -- the primary key.
 CREATE FUNCTION snowflake_internal.snowflake_convert_find(tables regclass[], named boolean)
     RETURNS snowflake_internal.snowflake_key[]
-    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off AS $$
     SELECT ARRAY(
         SELECT (c.oid::regclass, a.attname)::snowflake_internal.snowflake_key
         FROM pg_class c
         JOIN pg_index i ON i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
             AND (i.indisprimary OR NOT EXISTS (SELECT FROM pg_index p WHERE p.indrelid = c.oid AND p.indisprimary))
         JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
-            AND a.attinhcount = 0 AND a.attgenerated = ''
-            AND a.atttypid IN ('bigint'::regtype, 'integer'::regtype, 'smallint'::regtype)
+            AND a.attinhcount = 0 AND a.atttypid IN ('bigint'::regtype, 'integer'::regtype, 'smallint'::regtype)
         LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
-        WHERE c.oid = ANY (tables) AND c.oid >= 16384 AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
+        WHERE c.oid = ANY (tables) AND c.relpersistence <> 't'
             AND (a.attidentity <> '' OR snowflake_internal.snowflake_convert_calls_nextval(d.adbin)
                 OR d.oid IS NULL AND named AND i.indisprimary AND i.indnkeyatts = 1)
             AND NOT EXISTS (

@@ -61,7 +61,7 @@ fn state(database: &Database) -> Vec<String> {
 #[track_caller]
 fn state_of(server: &Server, name: &str, session: &mut Client) -> Vec<String> {
     let dump = server.dump(name, &["--schema-only", "--exclude-schema=snowflake_internal"]);
-    let rows = "SELECT coalesce(string_agg(format('SELECT %L || t::text FROM ONLY %s AS t', oid::regclass, oid::regclass),
+    let rows = "SELECT coalesce(string_agg(format('SELECT %L || its_row::text FROM ONLY %s AS its_row', oid::regclass, oid::regclass),
                     ' UNION ALL ' ORDER BY oid::regclass::text), 'SELECT NULL WHERE false') FROM pg_class
                 WHERE relkind = 'r' AND oid >= 16384 AND relnamespace <> 'snowflake_internal'::regnamespace";
     let rows: String = one(session, rows);
@@ -96,6 +96,7 @@ fn comes_back(database: &Database, role: &str, call: &str) -> Scripts {
     let _ = database.connect().execute("ANALYZE", &[]);
     let before = state(database);
     let scripts = scripts(&mut session, call);
+    assert!(![&scripts.script, &scripts.back].iter().any(|text| text.contains(" ;")), "{}", scripts.script);
     assert_same(&state(database), &before, "the call changes nothing");
     run(&mut session, &scripts.script);
     assert!(state(database) != before);

@@ -17,13 +17,25 @@ const OBSTACLES: &[(&str, &str, &str, &str)] = &[
         "DROP VIEW pg_temp.v"),
     ("", "CREATE FOREIGN DATA WRAPPER w; CREATE SERVER s FOREIGN DATA WRAPPER w; CREATE FOREIGN TABLE app.f () INHERITS (app.t) SERVER s;
           ALTER TABLE app.f OWNER TO owner", "foreign table app.f is a foreign table: detach it", "DROP FOREIGN TABLE app.f"),
-    ("", "ALTER EXTENSION plpgsql ADD TABLE app.r", "table app.r belongs to an extension", "ALTER EXTENSION plpgsql DROP TABLE app.r"),
+    ("", "CREATE TABLE app.e (id serial PRIMARY KEY); ALTER EXTENSION plpgsql ADD TABLE app.e; ALTER EXTENSION plpgsql ADD TABLE app.r", "table app.r belongs to an extension", "ALTER EXTENSION plpgsql DROP TABLE app.r"),
     ("CREATE TABLE app.p (t integer REFERENCES app.t, n integer) PARTITION BY HASH (t); CREATE TABLE app.p0 PARTITION OF app.p FOR VALUES WITH (MODULUS 1, REMAINDER 0)",
         "", "column t of table app.p is in a partition key, and cannot become bigint", "DROP TABLE app.p"),
     ("CREATE DOMAIN app.d AS integer; CREATE TABLE app.x (t app.d REFERENCES app.t)", "", "column t of table app.x has the domain app.d",
         "ALTER TABLE app.x ALTER t TYPE bigint"),
     ("CREATE VIEW app.v AS SELECT id FROM app.t; COMMENT ON TYPE app.v IS 'a row'", "", "view app.v is created again, and would lose rights or a comment of its row type",
         "COMMENT ON TYPE app.v IS NULL"),
+    ("CREATE VIEW app.v AS SELECT id FROM app.t; REVOKE USAGE ON TYPE app.v FROM PUBLIC", "", "view app.v is created again, and would lose rights or a comment of its row type",
+        "DROP VIEW app.v"),
+    ("CREATE VIEW app.v AS SELECT id FROM app.t; GRANT SELECT (id) ON app.v TO reader WITH GRANT OPTION",
+        "GRANT USAGE ON SCHEMA app TO reader; SET ROLE reader; GRANT SELECT (id) ON app.v TO PUBLIC; RESET ROLE",
+        "view app.v is created again, and would lose rights that another role granted", "DROP VIEW app.v"),
+    ("", "CREATE TABLE app.theirs (id bigint); CREATE POLICY p ON app.theirs USING (EXISTS (SELECT FROM app.t WHERE id > 7))",
+        "policy p on table app.theirs depends on a column that becomes bigint", "DROP TABLE app.theirs"),
+    ("CREATE TABLE app.w (t bigint REFERENCES app.t)", "ALTER TABLE app.w DISABLE TRIGGER ALL", "constraint w_t_fkey on table app.w has disabled triggers",
+        "ALTER TABLE app.w ENABLE TRIGGER ALL"),
+    ("CREATE TABLE app.k (id bigserial PRIMARY KEY) PARTITION BY RANGE (id); CREATE TABLE app.k0 PARTITION OF app.k FOR VALUES FROM (-10) TO (-5);
+      CREATE TABLE app.k1 PARTITION OF app.k FOR VALUES FROM (9000000000000000000) TO (MAXVALUE)",
+        "", "table app.k has no partition for new IDs", "CREATE TABLE app.k2 PARTITION OF app.k FOR VALUES FROM (1000) TO (9000000000000000000)"),
     ("CREATE VIEW app.v AS SELECT id FROM app.t; GRANT SELECT ON app.v TO reader WITH GRANT OPTION",
         "GRANT USAGE ON SCHEMA app TO reader; SET ROLE reader; GRANT SELECT ON app.v TO PUBLIC; RESET ROLE",
         "view app.v is created again, and would lose rights that another role granted", "REVOKE SELECT ON app.v FROM reader CASCADE"),
@@ -33,9 +45,9 @@ const OBSTACLES: &[(&str, &str, &str, &str)] = &[
       CREATE TABLE app.p0 PARTITION OF app.p FOR VALUES WITH (MODULUS 1, REMAINDER 0); ALTER TABLE app.p0 REPLICA IDENTITY USING INDEX p0_t_n_key",
         "", "index app.p0_t_n_key is the replica identity of partition app.p0", "ALTER TABLE app.p0 REPLICA IDENTITY FULL"),
     ("", "ALTER TABLE app.r DISABLE TRIGGER ALL", "constraint r_t_fkey on table app.r has disabled triggers", "ALTER TABLE app.r ENABLE TRIGGER ALL"),
-    ("", "REVOKE EXECUTE ON FUNCTION snowflake_nextval FROM PUBLIC; GRANT EXECUTE ON FUNCTION snowflake_nextval TO owner; GRANT INSERT (x) ON app.t TO reader",
-        "table app.t takes rows from roles that may not execute the new default: first GRANT EXECUTE ON FUNCTION public.snowflake_nextval() TO reader",
-        "GRANT EXECUTE ON FUNCTION public.snowflake_nextval() TO reader"),
+    ("", "REVOKE EXECUTE ON FUNCTION snowflake_nextval FROM PUBLIC; GRANT EXECUTE ON FUNCTION snowflake_nextval TO owner; GRANT INSERT (x) ON app.t TO reader; GRANT INSERT ON app.t TO PUBLIC",
+        "table app.t takes rows from roles that may not execute the new default: first GRANT EXECUTE ON FUNCTION public.snowflake_nextval() TO PUBLIC, reader",
+        "GRANT EXECUTE ON FUNCTION public.snowflake_nextval() TO PUBLIC, reader"),
     ("CREATE SEQUENCE app.own; CREATE TABLE app.child (id integer DEFAULT nextval('app.own')) INHERITS (app.t)", "",
         "column id of table app.child has a default of its own, which the new one would replace", "ALTER TABLE ONLY app.child ALTER COLUMN id DROP DEFAULT"),
     ("ALTER TABLE app.r ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY", "", "table app.r hides rows from its owner",
@@ -122,9 +134,22 @@ fn a_call_names_all_obstacles_at_once() {
 #[test]
 fn calls_without_a_key_fail_at_once() {
     let database = shop(
-        "CREATE TABLE app.keyless (x text); CREATE SCHEMA empty; CREATE TABLE app.wide (id bigint UNIQUE); CREATE VIEW app.v AS SELECT 1",
+        "CREATE TABLE app.keyless (x text); CREATE SCHEMA empty; CREATE TABLE app.wide (id bigint UNIQUE); CREATE VIEW app.v AS SELECT 1;
+         CREATE TABLE app.text (id text PRIMARY KEY); CREATE TABLE app.seven (id integer PRIMARY KEY DEFAULT 7); CREATE TABLE app.pair (a integer, b integer, PRIMARY KEY (a, b));
+         CREATE TABLE app.sub (id integer PRIMARY KEY REFERENCES app.t); CREATE TABLE app.parts (id integer PRIMARY KEY) PARTITION BY HASH (id);
+         CREATE TABLE app.part PARTITION OF app.parts FOR VALUES WITH (MODULUS 1, REMAINDER 0); CREATE TABLE app.loose (id serial, x text);
+         CREATE INDEX ON app.loose (id); CREATE UNIQUE INDEX ON app.loose (id) WHERE id > 7; CREATE UNIQUE INDEX ON app.loose (x) INCLUDE (id); CREATE UNIQUE INDEX invalid ON app.loose (id)",
+    );
+    run(
+        &mut database.connect(),
+        "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'app.invalid'::regclass",
     );
     let mut owner = database.connect_as("owner");
+    for table in ["app.text", "app.seven", "app.pair", "app.sub", "app.part", "app.loose", "temporary"] {
+        run(&mut owner, "CREATE TEMPORARY TABLE IF NOT EXISTS temporary (id serial PRIMARY KEY)");
+        let failure = fails(&mut owner, "42P16", &format!("SELECT snowflake_convert('{table}')"));
+        assert_eq!(failure.message.replace('"', ""), format!("table {table} has no key to convert"));
+    }
     for (code, call, words) in [
         ("42P16", "convert('app.t', 'app.keyless')", "table app.keyless has no key to convert"),
         ("42P16", "convert('app.r')", "table app.r has no key to convert"),

@@ -3,46 +3,97 @@
 
 use super::{comes_back, comments, database, scripts, state};
 use snowflake_server_tests::Server;
-use snowflake_server_tests::sql::{fails, next, one, run};
+use snowflake_server_tests::sql::{column, fails, next, one, run};
+use std::collections::BTreeSet;
 
 const EVERYTHING: &str = include_str!("everything.sql");
 
 /// All tables of `everything.sql` that have a key.
 const TABLES: &str = "convert('app.plain', 'app.always', 'app.by_default', 'app.downwards', 'app.fleeting', 'app.one', 'app.two',
     'app.three', '\"Odd \"\"one\".\"T''x\"', 'app.by_text', 'app.without', 'app.item', 'app.made', 'app.excluded', 'app.event', 'app.base',
-    'app.hashed')";
+    'app.hashed', 'app.pair')";
+
+/// The notes on `everything.sql`: what new IDs must fit, the rest, and the sequences.
+const NOTES: [&str; 3] = [
+    "CHECK (((x <> ''::text) OR (id > 0))) of table app.base; CHECK ((parent <> id)) of table app.item; CREATE INDEX event_half ON ONLY app.event \
+     USING btree (((item % 7))); CREATE INDEX item_half ON app.item USING btree (((plain / 2))); CREATE INDEX item_plain ON app.item USING btree \
+     (plain DESC, n) WHERE (parent IS NULL); CREATE STATISTICS app.item_mod ON (plain % 7) FROM app.item; domain app.broad of column t of table \
+     app.broad_one; generated column a of table app.keyed; generated column g of table app.excluded; generated column g of table app.keyed; \
+     generated column half of table app.hashed; generated column label of table app.made; generated column sorted of table app.made; policy adds on \
+     table app.two; policy by_view on table app.two; policy deletes on table app.two; policy few on table app.two; policy reads on table app.two; \
+     the partition key RANGE (x, id) of table app.pair; trigger of_key on table app.item; trigger on_event on table app.event",
+    "published by \"All\", few, of_schema: widen the columns on the subscribers first; function app.highest(integer) may not accept a bigint, or \
+     needs a sequence; function app.put(integer) may not accept a bigint, or needs a sequence; column TagIDs of table app.without stays as it is; \
+     to change it: ALTER TABLE app.without ALTER COLUMN \"TagIDs\" TYPE bigint[]; column UserIDs of table app.without stays as it is; to change it: \
+     ALTER TABLE app.without ALTER COLUMN \"UserIDs\" TYPE bigint; column tag_id of table app.without stays as it is; to change it: ALTER TABLE \
+     app.without ALTER COLUMN tag_id TYPE bigint",
+    "\"Odd \"\"one\".\"s'1\"; app.beside; app.event_id_seq; app.excluded_id_seq; app.free; app.hashed_id_seq; app.made_id_seq; app.pair_id_seq; \
+     app.plain_id_seq; app.shared",
+];
+const LOCKED: &str = "\"Odd \"\"one\".\"T'x\", app.always, app.base, app.broad_one, app.by_default, app.by_text, app.downwards, app.event, \
+    app.excluded, app.filed, app.fleeting, app.hashed, app.item, app.keyed, app.made, app.one, app.outside, app.pair, app.plain, \
+    app.several, app.three, app.two, app.without";
+/// Conditions, and the columns that satisfy them once the tables are converted.
+const CONVERTED: &[(&str, &str)] = &[
+    (
+        "pg_get_expr(d.adbin, d.adrelid) = 'snowflake_nextval()'",
+        "T'x.I d a_third.id always.id base.id by_default.id by_text.id derived.id downwards.id event.id event_1.id event_2.id excluded.id fleeting.id hashed.id hashed_0.id item.id made.id one.id pair.id pair_0.id plain.id three.id two.id without.id",
+    ),
+    (
+        "a.atttypid IN ('smallint'::regtype, 'integer'::regtype)",
+        "excluded.g item.n keyed.a keyed.g outside.id pair.x pair_0.x without.UserIDs without.key id without.tag_id",
+    ),
+];
 
 #[test]
 fn everything_comes_back_as_it_was() {
     let database = database();
+    let mut session = database.connect();
+    run(&mut session, "SET allow_in_place_tablespaces = on");
+    run(&mut session, "CREATE TABLESPACE elsewhere LOCATION ''");
+    run(&mut session, "GRANT CREATE ON TABLESPACE elsewhere TO owner");
     run(&mut database.connect_as("owner"), EVERYTHING);
     run(
-        &mut database.connect(),
+        &mut session,
         "SET client_min_messages = error; CREATE PUBLICATION few FOR TABLE app.item, app.two;
          CREATE PUBLICATION of_schema FOR TABLES IN SCHEMA app; CREATE PUBLICATION \"All\" FOR ALL TABLES",
     );
     let script = comes_back(&database, "owner", TABLES).script;
     assert_eq!(comments(&script, "OBSTACLE"), [""; 0]);
-    let notes = comments(&script, "LOOK AT: ");
-    for note in [
-        "new IDs must fit CHECK ((parent <> id)) of table app.item",
-        "new IDs must fit CREATE INDEX item_half ON app.item USING btree (((plain / 2)))",
-        "new IDs must fit CREATE STATISTICS app.item_mod ON (plain % 7) FROM app.item",
-        "new IDs must fit generated column label of table app.made",
-        "new IDs must fit policy few on table app.two",
-        "new IDs must fit trigger of_key on table app.item",
-        "published by \"All\", few, of_schema: widen the columns on the subscribers first",
-        "column tag_id of table app.without stays as it is; to change it: ALTER TABLE app.without ALTER COLUMN tag_id TYPE bigint",
-        "function app.highest(integer) may not accept a bigint, or needs a sequence",
-        "sequence app.shared stays; once nothing calls it: DROP SEQUENCE app.shared",
-    ] {
-        assert!(notes.iter().any(|n| n == note), "{note}: {notes:#?}");
+    for (beginning, expected) in
+        ["LOOK AT: new IDs must fit ", "LOOK AT: ", "LOOK AT: sequence "].iter().zip(NOTES)
+    {
+        let mut notes = comments(&script, beginning);
+        notes.retain(|note| !note.starts_with("new IDs") && !note.starts_with("sequence "));
+        let notes: Vec<_> =
+            notes.iter().map(|note| note.split(" stays; once").next().expect("a part")).collect();
+        assert_eq!(notes.join("; "), expected);
     }
+    assert_eq!(comments(&script, "locks until the transaction ends, also against readers: "), [LOCKED]);
+    assert!(!script.contains("app.event (0 bytes)"), "{script}");
     // A superuser runs it as the owner, and nothing then belongs to another role.
     let before = state(&database);
     let mut session = database.connect();
     let both = scripts(&mut session, TABLES);
     run(&mut session, &both.script);
+    let settings = |state: &[String]| -> BTreeSet<String> {
+        let words =
+            [" SET STATISTICS ", " CLUSTER ON ", " REPLICA IDENTITY ", " DISABLE ", " ENABLE ", " STORAGE "];
+        state.iter().filter(|line| words.iter().any(|word| line.contains(word))).cloned().collect()
+    };
+    assert_eq!(settings(&state(&database)), settings(&before));
+    for (condition, expected) in CONVERTED {
+        let columns: Vec<String> = column(
+            &mut session,
+            &format!(
+                "SELECT c.relname || '.' || a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+                 LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
+                 WHERE c.oid >= 16384 AND c.relnamespace <> 'snowflake_internal'::regnamespace AND c.relkind IN ('r', 'p')
+                     AND a.attnum > 0 AND {condition} ORDER BY c.relname, a.attname"
+            ),
+        );
+        assert_eq!(columns.join(" "), *expected, "{condition}");
+    }
     run(&mut session, "BEGIN; INSERT INTO app.plain DEFAULT VALUES; INSERT INTO app.derived DEFAULT VALUES");
     run(&mut session, "INSERT INTO app.a_third VALUES (DEFAULT, '2025-05-05')");
     for table in ["plain", "derived", "a_third"] {
@@ -245,8 +296,10 @@ fn after_new_ids_old_sequences_continue() {
         &mut owner,
         "CREATE SCHEMA app; CREATE TABLE app.a (id serial PRIMARY KEY, k text GENERATED ALWAYS AS ('a' || id) STORED UNIQUE);
          CREATE TABLE app.b (id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, a integer REFERENCES app.a);
-         CREATE TABLE app.down (id bigint GENERATED BY DEFAULT AS IDENTITY (INCREMENT -2 START -1) PRIMARY KEY);
-         CREATE TABLE app.late (id integer GENERATED BY DEFAULT AS IDENTITY (START 1000) PRIMARY KEY); INSERT INTO app.late VALUES (5);
+         CREATE TABLE app.down (id smallint GENERATED BY DEFAULT AS IDENTITY (INCREMENT -2 START -1) PRIMARY KEY);
+         CREATE TABLE app.full (id bigint GENERATED BY DEFAULT AS IDENTITY (MAXVALUE 9) PRIMARY KEY); INSERT INTO app.full VALUES (10);
+         CREATE TABLE app.none (id integer GENERATED BY DEFAULT AS IDENTITY (INCREMENT -1) PRIMARY KEY);
+         CREATE TABLE app.late (id smallint GENERATED BY DEFAULT AS IDENTITY (START 1000) PRIMARY KEY); INSERT INTO app.late VALUES (5);
          CREATE VIEW app.v AS SELECT id, a FROM app.b; INSERT INTO app.a DEFAULT VALUES; INSERT INTO app.b (a) VALUES (1);
          INSERT INTO app.down SELECT FROM generate_series(1, 3)",
     );
@@ -265,6 +318,10 @@ fn after_new_ids_old_sequences_continue() {
     assert_eq!(one::<i64>(&mut owner, "INSERT INTO app.down DEFAULT VALUES RETURNING id"), -7);
     assert_eq!(one::<i64>(&mut owner, "SELECT nextval(pg_get_serial_sequence('app.late', 'id'))"), 1_000);
     fails(&mut owner, "428C9", "INSERT INTO app.b VALUES (1, 1)");
+    fails(&mut owner, "2200H", "INSERT INTO app.full DEFAULT VALUES");
+    // The bounds of the old type are now those of bigint.
+    let bounded = "SELECT sequencename::text FROM pg_sequences WHERE NOT (-1::bigint << 63 = min_value OR ~(-1::bigint << 63) = max_value) ORDER BY 1";
+    assert_eq!(column::<String>(&mut owner, bounded), ["a_id_seq", "full_id_seq"]);
 }
 
 /// PostgreSQL's own errors leave everything as it was, too: here the planner inlines a function of an index.
@@ -280,4 +337,30 @@ fn errors_of_postgresql_change_nothing() {
     assert_eq!(state(&database), before);
     run(&mut owner, "ALTER FUNCTION app.outer_one SET search_path = app");
     run(&mut owner, &text);
+}
+
+/// By the types of their arguments and results, and by words of their texts.
+#[test]
+fn functions_with_integers_or_sequences_are_noted() {
+    let database = database();
+    run(
+        &mut database.connect_as("owner"),
+        "CREATE SCHEMA app; CREATE TABLE app.t (id serial PRIMARY KEY); CREATE FUNCTION app.other(bigint, text) RETURNS text LANGUAGE sql AS 'SELECT $2';
+         CREATE FUNCTION app.small(smallint) RETURNS void LANGUAGE sql AS 'SELECT'; CREATE FUNCTION app.result() RETURNS integer LANGUAGE sql AS 'SELECT 1';
+         CREATE FUNCTION app.output(OUT a text, OUT b smallint[]) LANGUAGE sql AS 'SELECT NULL::text, NULL::smallint[]'; CREATE FUNCTION app.of_extension(integer) RETURNS void LANGUAGE sql AS 'SELECT';
+         DO $$ DECLARE word text; BEGIN
+             FOREACH word IN ARRAY '{int, integer, int4, int2, smallint, serial, nextval, currval, lastval, setval, small}'::text[] LOOP
+                 EXECUTE format('CREATE FUNCTION app.%I() RETURNS void LANGUAGE plpgsql AS ''BEGIN /* %s( */ END''', 'w_' || word, upper(word));
+             END LOOP; END $$",
+    );
+    run(&mut database.connect(), "ALTER EXTENSION plpgsql ADD FUNCTION app.of_extension(integer)");
+    let script = scripts(&mut database.connect_as("owner"), "convert('app.t')").script;
+    let notes = comments(&script, "LOOK AT: function app.")
+        .join(" ")
+        .replace(" may not accept a bigint, or needs a sequence", "");
+    assert_eq!(
+        notes,
+        "output() result() small(smallint) w_currval() w_int() w_int2() w_int4() w_integer() w_lastval() w_nextval() w_serial() w_setval() \
+         w_small() w_smallint()"
+    );
 }

@@ -269,13 +269,14 @@ fn a_column_without_a_unique_index_of_its_own_gets_no_ids() {
     let mut session = database.connect();
     run(
         &mut session,
-        "CREATE TABLE target (id bigint, at bigint, n bigint UNIQUE, small integer UNIQUE, part bigint, plain bigint,
+        "CREATE TABLE target (id bigint, at bigint, n bigint UNIQUE, small integer UNIQUE, part bigint, plain bigint, invalid bigint CONSTRAINT invalid UNIQUE,
                               PRIMARY KEY (id, at));
          CREATE UNIQUE INDEX ON target (part) WHERE n > 0;
          CREATE INDEX ON target (plain);
-         CREATE TABLE \"its own\" (\"the ID\" bigint UNIQUE)",
+         CREATE TABLE \"its own\" (\"the ID\" bigint UNIQUE);
+         UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'invalid'::regclass",
     );
-    for column_name in ["id", "at", "small", "part", "plain", "none", "ctid"] {
+    for column_name in ["id", "at", "small", "part", "plain", "invalid", "none", "ctid"] {
         let call = format!("SELECT snowflake_next_at('2025-01-01Z', 900, 'target', '{column_name}')");
         let failure = fails(&mut session, "55000", &call);
         assert_eq!(failure.message, "snowflake_next_at needs a bigint column with a unique index of its own");
