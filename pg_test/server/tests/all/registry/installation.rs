@@ -181,9 +181,12 @@ fn nothing_of_the_extension_calls_a_function_that_was_there_before() {
          WHERE d.refclassid = 'pg_proc'::regclass AND p.proowner = 'merchant'::regrole",
     );
     assert_eq!(called, [""; 0]);
-    let open = fails(&mut session, "55000", "SELECT snowflake_registry_create('node')");
-    assert!(open.detail.contains("merchant"), "{open}");
-    run(&mut session, "REVOKE CREATE ON SCHEMA public FROM merchant");
+    for schema in ["public", "snowflake_internal"] {
+        run(&mut session, &format!("GRANT CREATE ON SCHEMA {schema} TO merchant"));
+        let open = fails(&mut session, "55000", "SELECT snowflake_registry_create('node')");
+        assert!(open.detail.contains("merchant"), "{open}");
+        run(&mut session, &format!("REVOKE CREATE ON SCHEMA {schema} FROM merchant"));
+    }
     run(&mut session, "SELECT snowflake_registry_create('node'), snowflake_registry_vouch()");
     fails(&mut session, "42704", "SELECT snowflake_registry_retire('a'::text)");
     // Bodies in PL/pgSQL are bound when they run.
