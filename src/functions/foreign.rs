@@ -97,13 +97,10 @@ unsafe fn try_read_field(
     call: pg_sys::FunctionCallInfo,
     field: impl Fn(ForeignParts, i32) -> Option<i32>,
 ) -> Option<Option<i32>> {
-    // SAFETY: by this function's contract. Where the place is a constant, the other fields are not computed.
+    // SAFETY: by this function's contract.
     unsafe {
-        match (*call).args.as_slice(3)[2].value.value() {
-            0 => try_read_foreign(call, |parts| field(parts, 0)),
-            1 => try_read_foreign(call, |parts| field(parts, 1)),
-            _ => try_read_foreign(call, |parts| field(parts, 2)),
-        }
+        let place = (*call).args.as_slice(3)[2].value.value() as i32;
+        try_read_foreign(call, |parts| field(parts, place))
     }
 }
 

@@ -121,7 +121,7 @@ const REPORTS: [(&str, &str); 3] = [
                       id & 4095 AS s FROM orders OFFSET 0) parts",
     ),
     (
-        "SELECT count(created_at), count(worker_id), count(sequence)
+        "SELECT count(created_at), count(datacenter_id), count(worker_id), count(sequence)
          FROM (SELECT (snowflake_decode(id, 'discord')).* FROM orders OFFSET 0) parts",
         "SELECT count(c), count(d), count(w), count(s)
          FROM (SELECT to_timestamp(((id >> 22) + 1420070400000)::float8 / 1000) AS c, (id >> 17) & 31 AS d,
