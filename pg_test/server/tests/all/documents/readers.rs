@@ -38,13 +38,11 @@ pub const HOSTILE: &str = "
                                operator, of_types.l, of_types.r);
             END LOOP;
         END LOOP;
-        FOREACH called IN ARRAY string_to_array(
-            'floor(numeric); ceil(numeric); extract(text, timestamp); timezone(text, timestamptz); clock_timestamp();'
-            ' date_part(text, timestamptz); pg_sequence_last_value(regclass); nextval(regclass); currval(regclass);'
-            ' setval(regclass, bigint); format(text, text); generate_series(integer, integer); pg_sleep(float8)', '; ')
+        FOREACH called IN ARRAY string_to_array('floor(numeric); ceil(numeric); extract(text, timestamp); nextval(regclass);'
+            ' timezone(text, timestamptz); clock_timestamp(); pg_sequence_last_value(regclass); generate_series(int, int);'
+            ' date_part(text, timestamptz); currval(regclass); setval(regclass, bigint); pg_sleep(float8)', '; ')
         LOOP
-            EXECUTE format('CREATE FUNCTION public.%s RETURNS bigint LANGUAGE plpgsql
-                            AS $$ BEGIN RAISE EXCEPTION ''hostile''; END $$', called);
+            EXECUTE format('CREATE FUNCTION public.%s RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RAISE ''hostile''; END $$', called);
         END LOOP;
     END
     $do$;

@@ -72,8 +72,7 @@ impl Misconfigured {
             run(&mut session, &format!("SELECT {read}"));
         } else {
             for call in [
-                read.as_str(),
-                "snowflake_decode(1)",
+                &read,
                 "snowflake_encode(now(), 1, 1)",
                 "snowflake_generator_sql(1)",
                 "snowflake_reader_sql()",

@@ -291,6 +291,7 @@ fn ticks_of_a_second_and_of_ten_milliseconds_work() {
         assert!((ms(200)..secs(60)).contains(&took), "{bits}: {took:?}");
         assert!(made.iter().all(|id| layout.parts(*id).worker == worker));
         agrees(&mut session, &layout, &made);
+        assert_eq!(one::<i32>(&mut session, "SELECT tick_ms FROM snowflake_server_layout()"), tick_ms as i32);
         let now = status(&mut session);
         assert_eq!((now.rotations, now.refusals, now.issued), (0, 0, i64::from(count)), "{now:?}");
         assert!(now.waits > 0, "{now:?}");
