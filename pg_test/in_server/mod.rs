@@ -69,4 +69,41 @@ mod tests {
         assert_eq!(detail.as_deref(), Some("A snowflake ID is never negative."));
         assert!(hint.is_some_and(|hint| hint.ends_with("call snowflake_decode(id, layout).")));
     }
+
+    /// Values of which each is of another size, so that none is taken for another, or in another unit.
+    #[pg_test]
+    fn each_message_has_its_values_in_its_units() {
+        use crate::messages::{gate, log::describe, reading};
+        use crate::postgres::{display::duration, time::clock_us, time::to_postgres};
+        use snowflake_core::{Event, Refusal};
+        let year = |n: i64| (n - 1970) * 31_556_952_000_000 + 15_000_000_000_000;
+        let opened = |timeline, first_us, is_first| {
+            describe(Event::Opened { timeline, worker: 515, lane: 2, home: 3, first_us, is_first })
+        };
+        let rotated = |behind_us| describe(Event::Rotated { from: 1, to: 257, behind_us });
+        let in_two_days = clock_us(libc::CLOCK_REALTIME) + 180_000_000_000;
+        let logged = [opened(1, 0, false), opened(4, in_two_days, false), opened(1, year(2032), true)];
+        let events = [describe(Event::Adopted(year(2031))), rotated(0), rotated(7_150_000_000)];
+        let of_calls = [Refusal::BeforeEpoch(90_500_000), Refusal::Exhausted].map(gate::refused);
+        let of_gate = [gate::lease_ended(7, year(2033), None), gate::settling(1_500_000)];
+        let of_floor = [year(2034), i64::MAX].map(gate::floor_in_future);
+        let of_rows = reading::descending(to_postgres(year(2035)), year(2036));
+        let of_layouts = ["1", "2, 3"].map(reading::other_database);
+        let lengths = [9_999_000, 7_800_000_000].map(duration);
+        let all = format!(
+            "{logged:?} {events:?} {of_calls:?} {of_gate:?} {of_floor:?} {:?} {of_rows:?} {of_layouts:?} {lengths:?}",
+            gate::not_adopted(libc::ENOSPC),
+        );
+        for words in "worker 515 generates the IDs of timeline 4|lane 2 of home worker 3: successive|\
+            lane 2 of home worker 3. IDs continue above everything that was reserved before.\"|which is 2 days 1 h ahead|\
+            begin a second further above the system clock, at 2032-|adopted, with IDs above 2031-|\
+            from worker 1 to worker 257\"|from worker 1 to worker 257: system|is 119 min 10 s behind the newest|\
+            is 90.5 s before the epoch|ends at 2093-09-06|lease of worker 7 ended at 2033-|near enough in 1500 ms|\
+            floor is 2034-|floor is infinity; |snowflake_adopt: could not access file|No space left on device\"|\
+            A row with time 2035-|follows one with time 2036-|has 1; |Set snowflake_id.layout|has 2, 3; |\
+            A dump of another layout|\"9999 ms\"|\"2 h 10 min\"".split('|')
+        {
+            assert!(all.contains(words), "{words:?} is missing in {all}");
+        }
+    }
 }

@@ -119,7 +119,7 @@ fn write(message: Text) {
     without_statement(|| message.report(PgLogLevel::LOG));
 }
 
-fn describe(event: Event) -> Text {
+pub fn describe(event: Event) -> Text {
     match event {
         Event::ForwardJump(micros) => text(
             format!("snowflake_id: system clock moved forward by {}", duration(micros)),

@@ -27,7 +27,7 @@ const NO_HINT: &str = "";
 
 /// A message with its parts.
 #[derive(Debug)]
-struct Text {
+pub struct Text {
     state: PgSqlErrorCode,
     message: Cow<'static, str>,
     detail: Cow<'static, str>,

@@ -18,7 +18,7 @@ SELECT state FROM snowflake_internal.snowflake_status_row();
 SET ROLE monitoring_user;
 SELECT state, reason, home_worker_id, layout, epoch AT TIME ZONE 'UTC' AS epoch,
     expires_at AT TIME ZONE 'UTC' AS expires_at, worker_id % 256 AS worker,
-    ahead_ms BETWEEN 0 AND 2000 AS is_near, stats_reset <= now() AS has_counted, keeper_pid > 0 AS has_keeper, write_error
+    ahead_ms BETWEEN 0 AND 2000 AS is_near, now() - stats_reset < '1 day' AS has_counted, keeper_pid > 0 AS has_keeper, write_error
 FROM snowflake_status;
 SELECT lane, worker_id, count(*) FILTER (WHERE active) OVER () AS active FROM snowflake_workers ORDER BY lane;
 SELECT snowflake_rotate();

@@ -1,10 +1,12 @@
 //! The generator in PL/pgSQL, on servers without the library: no ID twice under the faults that a server meets, the same
 //! functions as the extension's, and rights that keep its state from everybody.
 
+use crate::documents::readers::HOSTILE;
 use postgres::Client;
 use rand::Rng;
 use snowflake_server_tests::ids::{Ids, at_ms, worker};
-use snowflake_server_tests::sql::{assert_shows, column, fails, next, one, run, take, unpack};
+use snowflake_server_tests::refusals::assert_tells;
+use snowflake_server_tests::sql::{Failure, assert_shows, column, fails, next, one, run, take, unpack};
 use snowflake_server_tests::traffic::{assert_ordered, ids_of};
 use snowflake_server_tests::{
     Builder, Database, Kind, Server, Signal, Stop, Traffic, has_extension, hours, ms, pg_version, read, root,
@@ -145,8 +147,12 @@ fn a_clock_that_moves_backwards_repeats_no_id_and_is_told() {
     run(&mut session, "DISCARD ALL");
     fails(&mut session, "55000", last);
     ids.add("rolled back", vec![newest, next(&mut session)]);
-    server.step_back(hours(1));
+    server.step_back(secs(600));
+    let ahead = "SELECT ahead_ms FROM snowflake_status";
+    let most: i64 = one(&mut session, ahead);
     let failure = fails(&mut session, "55000", "SELECT snowflake_nextval()");
+    let behind: i64 = failure.detail.split(' ').find_map(|word| word.parse().ok()).expect("a number");
+    assert!((one(&mut session, ahead)..=most + 1).contains(&behind), "{failure}");
     // What a call has left behind that generated no ID is none.
     for call in ["nextval()", "nextval_batch(2)"] {
         fails(&mut session, "55000", &format!("SELECT snowflake_{call}"));
@@ -167,11 +173,17 @@ fn a_clock_that_moves_backwards_repeats_no_id_and_is_told() {
     for _ in 0..20 {
         fails(&mut session, "55000", "SELECT snowflake_nextval()");
     }
-    server.step_forward(hours(1));
-    server.step_forward(secs(1));
+    server.step_forward(secs(601));
     let after = take(&mut session, 10_000);
     assert_eq!(Some(&one::<i64>(&mut session, last)), after.last());
     ids.add("after", after);
+    // It refuses what would take longer than max_wait, unless the clock has come nearer meanwhile.
+    let is_refused = (0..10).any(|_| {
+        ids.add("once more", vec![next(&mut session)]);
+        server.step_back(secs(4));
+        session.batch_execute("SELECT snowflake_nextval()").is_err()
+    });
+    assert!(is_refused, "calls wait for seconds");
     ids.assert_unique();
     ids.assert_each_ascending();
 }
@@ -205,7 +217,7 @@ fn a_role_without_rights_inserts_and_cannot_change_the_sequence() {
     run(
         &mut owner,
         "CREATE ROLE app LOGIN; CREATE ROLE mallory LOGIN; CREATE SCHEMA snowflake;
-         GRANT USAGE ON SCHEMA snowflake, public TO app, mallory;
+         GRANT USAGE ON SCHEMA snowflake, public TO app, mallory, pg_monitor;
          ALTER DEFAULT PRIVILEGES IN SCHEMA snowflake GRANT ALL ON TABLES TO mallory;
          ALTER DEFAULT PRIVILEGES IN SCHEMA snowflake GRANT ALL ON SEQUENCES TO mallory;
          ALTER DEFAULT PRIVILEGES IN SCHEMA snowflake GRANT ALL ON FUNCTIONS TO mallory;
@@ -220,7 +232,8 @@ fn a_role_without_rights_inserts_and_cannot_change_the_sequence() {
     let mut app = server.connect_as("app");
     run(&mut app, "INSERT INTO orders (note) SELECT 'x' FROM generate_series(1, 100)");
     assert!(one::<bool>(&mut app, "SELECT bool_and(snowflake_worker(id) = 0) FROM orders"));
-    run(&mut app, "SELECT snowflake_lastval(), snowflake_nextval_batch(5)");
+    run(&mut app, "SELECT snowflake_lastval(), snowflake_nextval_batch(5), snowflake_decode(1, 'twitter')");
+    run(&mut owner, "SET ROLE pg_monitor; SELECT * FROM snowflake_status; RESET ROLE");
     for role in ["app", "mallory"] {
         let mut session = server.connect_as(role);
         for statement in [
@@ -236,19 +249,15 @@ fn a_role_without_rights_inserts_and_cannot_change_the_sequence() {
     // What runs with the owner's rights calls nothing by a name that others can take, beside it or on their search_path.
     run(&mut owner, "GRANT CREATE ON SCHEMA public, snowflake TO mallory");
     let mut mallory = server.connect_as("mallory");
+    run(&mut mallory, HOSTILE);
     run(
         &mut mallory,
-        "CREATE FUNCTION public.evil(bigint, bigint) RETURNS bigint LANGUAGE plpgsql AS
-             $$ BEGIN RAISE EXCEPTION 'hostile'; END $$;
-         CREATE OPERATOR public.+ (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = public.evil);
-         CREATE OPERATOR public.& (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = public.evil);
-         CREATE OPERATOR public.<< (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = public.evil);
-         CREATE FUNCTION snowflake.snowflake_move(integer) RETURNS bigint LANGUAGE sql AS 'SELECT evil(1, 1)';
+        "CREATE FUNCTION snowflake.snowflake_move(integer) RETURNS bigint LANGUAGE sql AS 'SELECT hostile(1, 1)';
          CREATE FUNCTION snowflake.snowflake_error(varchar, text, text, varchar) RETURNS boolean LANGUAGE sql
-             AS 'SELECT evil(1, 1) > 0';
-         CREATE DOMAIN pg_temp.text AS varchar CHECK (evil(1, 1) > 0);
+             AS 'SELECT hostile(1, 1) IS NULL';
+         CREATE DOMAIN pg_temp.text AS varchar CHECK (hostile(1, 1) IS NULL);
          SET search_path = public, pg_catalog, snowflake;
-         SELECT snowflake_nextval(), snowflake_lastval(); SELECT pg_sleep(0.01);
+         SELECT snowflake_nextval(), snowflake_lastval(); SELECT pg_catalog.pg_sleep(0.01);
          SELECT snowflake_nextval(), snowflake_nextval_batch(7)",
     );
     let failure = fails(&mut mallory, "22023", "SELECT snowflake_timestamp(-1)");
@@ -561,6 +570,20 @@ fn its_status_agrees_with_the_clock_and_the_last_id() {
 }
 
 #[test]
+fn outside_the_time_of_its_layout_it_generates_no_id() {
+    let server = plain().start();
+    let mut session = server.connect();
+    for (layout, words) in [
+        ("'41/10/12', '1 ms', '2100-01-01Z'", "system clock is before the epoch"),
+        ("'30/10/12', '1 ms', '2020-01-01Z'", "Layout 30/10/12 ends before 2020-01-13"),
+    ] {
+        let text = generator_sql(&database(), &format!("0, 'snowflake', {layout}"));
+        run(&mut session, &format!("DROP SCHEMA IF EXISTS snowflake CASCADE; BEGIN; {text} COMMIT"));
+        assert_tells(&fails(&mut session, "55000", "SELECT snowflake_nextval()"), &[words]);
+    }
+}
+
+#[test]
 fn made_anew_it_keeps_its_state_and_refuses_another_layout() {
     let source = database();
     let server = with_generator(plain());
@@ -578,7 +601,9 @@ fn made_anew_it_keeps_its_state_and_refuses_another_layout() {
         let text = generator_sql(&source, &format!("0, 'snowflake', {other}"));
         let failure = fails(&mut session, "55000", &text);
         assert!(failure.message.contains("has another layout"), "{failure}");
+        assert!(failure.detail.starts_with("It generates 41/10/12 1ms 2024-01-01"), "{failure}");
     }
+    assert_eq!(one::<i64>(&mut session, "SELECT count(*) FROM snowflake_config"), 1);
 }
 
 #[test]
@@ -589,15 +614,31 @@ fn what_cannot_be_a_generator_is_refused_with_the_reason() {
         ("-1", "worker must be between 0 and 1023"),
         ("1024", "worker must be between 0 and 1023"),
         ("0, 'x', 'nonsense'", "invalid layout"),
-        ("0, 'x', '41/10/12', '2 ms'", "invalid layout"),
+        ("0, 'x', '41/10/12', '2 ms'", "1ms, 10ms or 1s"),
+        ("0, 'x', '41/10/12', '1500 us'", "1ms, 10ms or 1s"),
+        ("0, 'x', '41/10/12', '1 day 1 ms'", "1ms, 10ms or 1s"),
+        ("0, 'x', '41/10/12', '1 month 1 ms'", "1ms, 10ms or 1s"),
         ("0, 'x', '41/0/22'", "invalid layout"),
-        ("0, 'x', '50/0/13'", "invalid layout"),
+        ("0, 'x', '47/4/12'", "The count has 16 bits, and must exceed the 4096 IDs"),
     ] {
         let failure = fails(&mut session, "22023", &format!("SELECT snowflake_generator_sql({arguments})"));
-        assert!(failure.message.contains(reason), "{arguments}: {failure}");
+        assert!(failure.text().contains(reason), "{arguments}: {failure}");
     }
+    assert!(generator_sql(&database, "1, 'x', '41/1/12'").contains("OPERATOR(pg_catalog.%) 2 "));
     assert_eq!(one::<Option<String>>(&mut session, "SELECT snowflake_generator_sql(NULL)"), None);
     assert!(generator_sql(&database, "0").contains("\"public\".snowflake_nextval()"));
+}
+
+/// Layouts of other systems: known ones, and written ones at and beyond the ends of what can be read.
+fn foreign() -> Vec<String> {
+    let texts = "twitter,mastodon,sonyflake,Instagram ,39/s8/w16 10ms 2014-09-01,nothing,41/10/12 1ms,\
+        41/5+5/12 1ms 2020-01-01T01:00:00+01:00,41/s12/w5+5 1ms 2023-01-01,41/10/12 1ms 2020-01-01 01:00:00.25-0330,\
+        0/10/12 1ms 2020-01-01,41/11/12 1ms 2020-01-01,41/11/13 1ms 2020-01-01,20/12/31 1ms 2020-01-01,\
+        20/10/32 1ms 2020-01-01,20/32/8 1ms 2020-01-01,20/32+1/8 1ms 2020-01-01,52/1/1 1ms 2020-01-01,\
+        53/1/1 1ms 2020-01-01,53/5/6 1ms 2020-01-01,48/1/1 10ms 2020-01-01,49/1/1 10ms 2020-01-01,\
+        42/1/1 1s 2020-01-01,43/1/1 1s 2020-01-01";
+    let long = [100, 101].map(|length| format!("{:length$}", "41/10/12 1ms 2020-01-01"));
+    texts.split(',').map(str::to_owned).chain(long).collect()
 }
 
 /// Layout, tick and epoch in settings and as arguments.
@@ -609,29 +650,24 @@ const LAYOUTS: &[(&str, &str, &str)] = &[
     ("31/16/10", "1s", "1969-07-20T20:17:40.5Z"),
 ];
 
-/// The outcome of an expression: its value, or the SQLSTATE of its error.
+/// The outcome of an expression: its value, or its error, without the words that the two have for a layout.
 fn outcome(session: &mut Client, expression: &str) -> String {
     match session.query_one(&format!("SELECT ROW({expression})::text"), &[]) {
         Ok(row) => row.get(0),
-        Err(error) => error.code().map_or_else(|| error.to_string(), |code| code.code().to_owned()),
+        Err(error) => match Failure::from(&error) {
+            it if it.code == "22008" || it.message.starts_with("invalid layout") => {
+                assert!(!it.detail.is_empty() && !it.hint.is_empty(), "{it}");
+                it.code
+            }
+            it => format!("{} {} {}", it.code, it.detail, it.hint),
+        },
     }
 }
 
 /// A value of an argument: of a number that may be an ID, times around it and beyond all IDs.
 fn argument(name: &str, type_: &str, id: i64, random: &mut impl Rng) -> String {
-    const LAYOUTS: &[&str] = &[
-        "twitter",
-        "mastodon",
-        "sonyflake",
-        "Instagram ",
-        "39/s8/w16 10ms 2014-09-01",
-        "41/5+5/12 1ms 2020-01-01T01:00:00+01:00",
-        "41/s12/w5+5 1ms 2023-01-01",
-        "nothing",
-        "41/10/12 1ms",
-    ];
     match (name, type_) {
-        ("layout", _) => format!("'{}'", LAYOUTS[random.random_range(0..LAYOUTS.len())]),
+        ("layout", _) => format!("'{}'", foreign()[random.random_range(0..8)]),
         (_, "bigint") => format!("'{id}'::bigint"),
         (_, "integer") => (id >> random.random_range(0..60)).clamp(-5, 5_000).to_string(),
         (_, "timestamp with time zone") => match random.random_range(0..10) {
@@ -705,6 +741,7 @@ fn its_schema_may_have_any_name_of_any_encoding() {
 #[test]
 fn its_functions_return_what_the_extensions_functions_return() {
     let portable = plain().setting("search_path", "\"my schema\", public").start();
+    let by_default = database();
     let mut random = rand::rng();
     for &(bits, tick, epoch) in LAYOUTS {
         let server = Database::from(
@@ -713,12 +750,25 @@ fn its_functions_return_what_the_extensions_functions_return() {
                 .setting("snowflake_id.tick", tick)
                 .setting("snowflake_id.epoch", epoch)
                 .setting("snowflake_id.worker_id", "3")
+                .setting("snowflake_id.datacenter_id", if bits.contains('+') { "19" } else { "0" })
                 .start_with_extension(),
         );
         let mut own = server.connect();
         let mut other = portable.connect();
         run(&mut other, "DROP SCHEMA IF EXISTS \"my schema\" CASCADE");
-        run(&mut other, &format!("BEGIN; {} COMMIT", generator_sql(&server, "3, 'my schema'")));
+        let text = generator_sql(&server, "3, 'my schema'");
+        if !bits.contains('+') {
+            let arguments = format!("3, 'my schema', '{bits}', '{tick}', '{epoch}'");
+            assert_eq!(generator_sql(&by_default, &arguments), text, "{bits}");
+        }
+        run(&mut other, &format!("SET statement_timeout = '60s'; BEGIN; {text} COMMIT"));
+        // The tick of the clock, at whatever moment within it.
+        let times = format!(
+            "SELECT bool_and(snowflake_timestamp(id) BETWEEN before - interval '{tick}' AND clock_timestamp())
+             FROM (SELECT pg_sleep(0.02 * random()), clock_timestamp() AS before, snowflake_nextval() AS id
+                   FROM generate_series(1, 40) OFFSET 0) AS calls"
+        );
+        assert!(one::<bool>(&mut other, &times), "{bits}");
         let of_portable = next(&mut other);
         let of_library = next(&mut own);
         assert_eq!(
@@ -740,7 +790,7 @@ fn its_functions_return_what_the_extensions_functions_return() {
             )
             .expect("the functions");
         assert!(readers.len() >= 12, "{}", readers.len());
-        let mut expressions = vec!["snowflake_nextval_batch(-1)".to_owned()];
+        let mut expressions = Vec::new();
         for reader in &readers {
             let name: String = reader.get(0);
             let arguments: Vec<(String, String)> =
@@ -754,22 +804,33 @@ fn its_functions_return_what_the_extensions_functions_return() {
                 expressions.push(format!("{name}({})", given.join(", ")));
             }
         }
+        for bits in 0..24 {
+            for n in [(1_i64 << bits) - 1, 1 << bits] {
+                expressions.extend([(n, 0), (0, n), (-n, 0), (0, -n)].map(|(worker, sequence)| {
+                    format!("snowflake_encode('2025-01-01 00:00:00.5Z', {worker}, {sequence})")
+                }));
+            }
+        }
+        for layout in foreign() {
+            expressions.extend(ids.iter().take(20).map(|id| format!("snowflake_decode({id}, '{layout}')")));
+        }
         for expression in &expressions {
             let (real, here) = (outcome(&mut own, expression), outcome(&mut other, expression));
             assert_eq!(here, real, "{bits} {tick}: {expression}");
         }
         let presets = "SELECT ROW(l.*)::text FROM snowflake_layouts l";
         assert_eq!(column::<String>(&mut other, presets), column::<String>(&mut own, presets));
-        let count = "SELECT count(DISTINCT id) FROM snowflake_nextval_batch(3000) AS id";
-        if tick != "1s" {
-            assert_eq!(one::<i64>(&mut other, count), 3_000);
-        }
+        let status = "SELECT ROW(worker_id, epoch, expires_at)::text FROM snowflake_status";
+        assert_eq!(one::<String>(&mut other, status), one::<String>(&mut own, status), "{bits}");
+        // Of ticks of a second, the last ones lie further ahead than IDs may.
+        let count = "SELECT count(DISTINCT id) FROM snowflake_nextval_batch(4000) AS id";
+        assert_eq!(one::<i64>(&mut other, count), 4_000);
         // Each function that users call has the extension's arguments, results and a comment.
         let signatures = |session: &mut Client, schema: &str| -> Vec<String> {
             column(
                 session,
                 &format!(
-                    "SELECT proname || '(' || pg_get_function_arguments(oid) || ') '
+                    "SELECT provolatile::text || translate(proparallel::text, 'u', 'r') || proname || '(' || pg_get_function_arguments(oid) || ') '
                          || replace(pg_get_function_result(oid), '\"my schema\".', '')
                      FROM pg_proc WHERE pronamespace = '{schema}'::regnamespace
                          AND obj_description(oid) NOT LIKE 'internal%'"
@@ -896,12 +957,16 @@ fn a_template_with_the_file_in_public_takes_a_dump_with_the_extension() {
 fn a_dump_carries_its_state() {
     let source = with_generator(plain());
     let mut ids = Ids::new();
-    ids.add("source", take(&mut source.connect(), 400_000));
+    let mut reader = source.connect();
+    ids.add("source", take(&mut reader, 400_000));
     let dump = source.dump("postgres", &[]);
     let other = plain().start();
     other.restore("postgres", &dump);
     ids.add("restored", take(&mut other.connect(), 10_000));
     ids.assert_unique();
+    // It generates while pg_dump reads.
+    run(&mut reader, "BEGIN; SELECT FROM snowflake_config");
+    run(&mut source.connect(), "SET statement_timeout = '60s'; SELECT snowflake_move()");
     // Of its data alone, by a role without rights; then it is made anew.
     run(&mut source.connect(), "CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA snowflake TO app");
     let data = source.dump("postgres", &["--username=app", "--data-only"]);

@@ -123,8 +123,6 @@ fn every_error_of_the_sql_has_a_hint_or_is_in_the_manual() {
 /// with a `format!`; and whether their function gives each a HINT.
 fn errors_of_the_code() -> Vec<(&'static str, String, bool)> {
     let states = [
-        ("NOT_READY", "55000"),
-        ("NO_RIGHT", "42501"),
         ("READ_ONLY", "25006"),
         ("WRONG_STATE", "25000"),
         ("INVALID", "22023"),

@@ -10,7 +10,7 @@ mod monitoring;
 mod objects;
 mod pages;
 mod pools;
-mod readers;
+pub mod readers;
 mod reading;
 mod references;
 mod site;

@@ -21,31 +21,31 @@ fn without_the_library() -> Server {
     Server::builder().without_library().start()
 }
 
-/// Everything that the readers might use by a plain name, before PostgreSQL's own on the search_path.
-const HOSTILE: &str = "
+/// Everything that readers or a generator might use by a plain name, before PostgreSQL's own on the search_path.
+pub const HOSTILE: &str = "
     DO $do$
-    DECLARE of_types record; operator text;
+    DECLARE of_types record; operator text; called text;
     BEGIN
         FOR of_types IN SELECT * FROM (VALUES
-            ('bigint', 'bigint'), ('bigint', 'integer'), ('bigint', 'interval'), ('double precision', 'interval'),
+            ('bigint', 'bigint'), ('bigint', 'integer'), ('integer', 'integer'), ('bigint', 'interval'), ('double precision', 'interval'),
             ('numeric', 'numeric'), ('numeric', 'integer'), ('numeric', 'bigint'), ('timestamp', 'interval'),
             ('interval', 'interval'), ('timestamptz', 'timestamptz')) AS t (l, r)
         LOOP
             EXECUTE format('CREATE FUNCTION public.hostile(%s, %s) RETURNS bigint LANGUAGE plpgsql
                             AS $$ BEGIN RAISE EXCEPTION ''hostile''; END $$', of_types.l, of_types.r);
-            FOREACH operator IN ARRAY '{&,|,<<,>>,+,-,*,<,>,<=,>=}'::text[] LOOP
+            FOREACH operator IN ARRAY '{&,|,<<,>>,+,-,*,/,%,<,>,<=,>=,=}'::text[] LOOP
                 EXECUTE format('CREATE OPERATOR public.%s (LEFTARG = %s, RIGHTARG = %s, FUNCTION = public.hostile)',
                                operator, of_types.l, of_types.r);
             END LOOP;
         END LOOP;
+        FOREACH called IN ARRAY string_to_array('floor(numeric); ceil(numeric); extract(text, timestamp); nextval(regclass);'
+            ' timezone(text, timestamptz); clock_timestamp(); pg_sequence_last_value(regclass); generate_series(int, int);'
+            ' date_part(text, timestamptz); currval(regclass); setval(regclass, bigint); pg_sleep(float8)', '; ')
+        LOOP
+            EXECUTE format('CREATE FUNCTION public.%s RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RAISE ''hostile''; END $$', called);
+        END LOOP;
     END
     $do$;
-    CREATE FUNCTION public.floor(numeric) RETURNS numeric LANGUAGE plpgsql AS $$ BEGIN RAISE 'hostile'; END $$;
-    CREATE FUNCTION public.ceil(numeric) RETURNS numeric LANGUAGE plpgsql AS $$ BEGIN RAISE 'hostile'; END $$;
-    CREATE FUNCTION public.extract(text, timestamp) RETURNS numeric LANGUAGE plpgsql
-        AS $$ BEGIN RAISE 'hostile'; END $$;
-    CREATE FUNCTION public.timezone(text, timestamptz) RETURNS timestamp LANGUAGE plpgsql
-        AS $$ BEGIN RAISE 'hostile'; END $$;
     CREATE DOMAIN public.timestamptz AS text;
     SET search_path = public, pg_catalog";
 

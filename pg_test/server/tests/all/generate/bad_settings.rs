@@ -71,7 +71,12 @@ impl Misconfigured {
         if can_read {
             run(&mut session, &format!("SELECT {read}"));
         } else {
-            for call in [read.as_str(), "snowflake_decode(1)", "snowflake_encode(now(), 1, 1)"] {
+            for call in [
+                &read,
+                "snowflake_encode(now(), 1, 1)",
+                "snowflake_generator_sql(1)",
+                "snowflake_reader_sql()",
+            ] {
                 assert_tells(&fails(&mut session, "55000", &format!("SELECT {call}")), &words);
             }
         }

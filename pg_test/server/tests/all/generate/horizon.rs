@@ -462,8 +462,11 @@ fn closed_gate_has_no_horizon() {
     let server = Server::builder().without("snowflake_id.worker_id").start();
     let mut session = server.connect();
     run(&mut session, "CREATE EXTENSION snowflake_id");
-    let failure = fails(&mut session, "55000", "SELECT snowflake_horizon()");
-    assert_eq!(failure.message, "cannot execute snowflake_horizon: snowflake_id.worker_id is not set");
+    for function in ["horizon", "rotate", "adopt", "reset_stats"] {
+        let failure = fails(&mut session, "55000", &format!("SELECT snowflake_{function}()"));
+        let message = format!("cannot execute snowflake_{function}: snowflake_id.worker_id is not set");
+        assert_eq!(failure.message, message);
+    }
 
     let mut original = started(Server::builder());
     let mut copy = original.copy();

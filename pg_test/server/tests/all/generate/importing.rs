@@ -81,6 +81,7 @@ fn a_set_of_rows_gets_ids_in_every_layout() {
             .setting("snowflake_id.layout", bits)
             .setting("snowflake_id.tick", tick)
             .setting("snowflake_id.worker_id", "3")
+            .setting("snowflake_id.datacenter_id", if bits.contains('+') { "19" } else { "0" })
             .start_with_extension();
         let mut session = server.connect();
         run(&mut session, ROWS);

@@ -80,6 +80,7 @@ fn a_reload_of_max_ahead_is_limited_by_the_ring() {
     // The ring has 16,384 ticks, four times as many as IDs may run ahead.
     let ahead = run_ahead(&mut session, 6_500);
     assert!((3_900.0..=4_096.0).contains(&ahead), "{ahead} ms");
+    server.wait_for_line("max_ahead is limited to 4096 ms until", secs(30));
     // A server that starts with it gets a ring of the right size.
     // A start begins that far ahead of the clock, which comes nearer afterwards.
     let began = Instant::now();
@@ -290,6 +291,7 @@ fn ticks_of_a_second_and_of_ten_milliseconds_work() {
         assert!((ms(200)..secs(60)).contains(&took), "{bits}: {took:?}");
         assert!(made.iter().all(|id| layout.parts(*id).worker == worker));
         agrees(&mut session, &layout, &made);
+        assert_eq!(one::<i32>(&mut session, "SELECT tick_ms FROM snowflake_server_layout()"), tick_ms as i32);
         let now = status(&mut session);
         assert_eq!((now.rotations, now.refusals, now.issued), (0, 0, i64::from(count)), "{now:?}");
         assert!(now.waits > 0, "{now:?}");
@@ -384,18 +386,19 @@ fn as_few_as_no_backup_workers_are_possible() {
     assert!(next(&mut session) > newest);
 }
 
-/// 35 bits of milliseconds are a year and a month.
+/// 36 bits of milliseconds are 795 days.
 #[test]
 fn a_layout_that_ends_within_two_years_is_told_of_at_each_start() {
-    let year = one::<i32>(
+    let dates = one::<Vec<String>>(
         &mut Server::builder().start().connect(),
-        "SELECT extract(year FROM now() AT TIME ZONE 'UTC')::int",
+        "SELECT ARRAY[d::text, (d + interval '68719476.736 s')::date::text]
+         FROM (SELECT (now() AT TIME ZONE 'UTC')::date - 100) AS t (d)",
     );
     let mut server = Server::builder()
-        .setting("snowflake_id.layout", "35/10/12")
-        .setting("snowflake_id.epoch", &format!("{year}-01-01T00:00:00Z"))
+        .setting("snowflake_id.layout", "36/10/12")
+        .setting("snowflake_id.epoch", &format!("{}T00:00:00Z", dates[0]))
         .start();
-    let line = format!("snowflake_id: the layout's time field ends at {}-02-0", year + 1);
+    let line = format!("snowflake_id: the layout's time field ends at {}", dates[1]);
     let told = |server: &Server| server.log().matches(&line).count();
     server.wait_for_worker("the end of the time field in the log", secs(10), |_| {
         (told(&server) == 1).then_some(())
