@@ -40,12 +40,6 @@ SELECT call, error_of(call) FROM unnest('{decode,timestamp,datacenter,worker,seq
 CREATE TABLE t (id bigint);
 EXPLAIN (VERBOSE, COSTS OFF) SELECT (snowflake_decode(id)).* FROM t;
 EXPLAIN (VERBOSE, COSTS OFF) SELECT (snowflake_decode(id)).created_at FROM t;
-
--- an index on the time of an ID
-CREATE INDEX ON t (snowflake_timestamp(id));
-SET enable_seqscan = off;
-SET enable_bitmapscan = off;
-EXPLAIN (COSTS OFF) SELECT * FROM t WHERE snowflake_timestamp(id) >= '2024-01-02 00:00+00';
 DROP TABLE t;
 
 -- from a time to IDs, and back
@@ -88,19 +82,6 @@ DROP VIEW ends;
 -- with a null it is never true; as in BETWEEN, one end may be enough to know that it is false
 SELECT snowflake_between(NULL, '2024-01-01', 'infinity') AS id, snowflake_between(7, NULL, 'infinity') AS since,
     snowflake_between(7, '2024-01-01', NULL) AS until, snowflake_between(7, NULL, '2024-01-01') AS before;
-
--- the planner sees two comparisons, so it uses the primary key, and prunes partitions
-CREATE TABLE t (id bigint PRIMARY KEY) PARTITION BY RANGE (id);
-CREATE TABLE t_2025 PARTITION OF t
-    FOR VALUES FROM (snowflake_min('2025-01-01 00:00+00')) TO (snowflake_min('2026-01-01 00:00+00'));
-CREATE TABLE t_2026 PARTITION OF t
-    FOR VALUES FROM (snowflake_min('2026-01-01 00:00+00')) TO (snowflake_min('2027-01-01 00:00+00'));
-EXPLAIN (COSTS OFF) SELECT * FROM t WHERE snowflake_between(id, '2025-01-01 00:00+00', '2026-01-01 00:00+00');
-EXPLAIN (COSTS OFF) SELECT * FROM t WHERE snowflake_between(id, '2025-12-31 23:59:59.999+00', 'infinity');
-DROP TABLE t;
-CREATE TABLE t (id bigint PRIMARY KEY);
-EXPLAIN (COSTS OFF) SELECT * FROM t WHERE snowflake_between(id, date_trunc('month', now()), now() + interval '1 day');
-DROP TABLE t;
 
 -- texts that sort as the IDs do
 SELECT id, snowflake_to_base62(id), snowflake_from_base62(snowflake_to_base62(id)) = id AS same
