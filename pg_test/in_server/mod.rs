@@ -5,7 +5,6 @@
 
 #[pgrx::pg_schema]
 mod tests {
-    use pgrx::pg_sys::panic::CaughtError;
     use pgrx::prelude::*;
     use std::collections::HashSet;
 
@@ -50,26 +49,6 @@ mod tests {
         }
     }
 
-    #[pg_test]
-    fn an_error_comes_to_rust_with_its_four_parts() {
-        let parts = PgTryBuilder::new(|| Spi::run("SELECT snowflake_timestamp(-1)").err().and(None))
-            .catch_others(|caught| match caught {
-                CaughtError::PostgresError(error) | CaughtError::ErrorReport(error) => Some((
-                    error.sql_error_code(),
-                    error.message().to_owned(),
-                    error.detail().map(str::to_owned),
-                    error.hint().map(str::to_owned),
-                )),
-                CaughtError::RustPanic { .. } => None,
-            })
-            .execute();
-        let (code, message, detail, hint) = parts.expect("an error of PostgreSQL");
-        assert_eq!(code, PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE);
-        assert_eq!(message, "-1 is not a snowflake ID of this server's layout");
-        assert_eq!(detail.as_deref(), Some("A snowflake ID is never negative."));
-        assert!(hint.is_some_and(|hint| hint.ends_with("call snowflake_decode(id, layout).")));
-    }
-
     /// Values of which each is of another size, so that none is taken for another, or in another unit.
     #[pg_test]
     fn each_message_has_its_values_in_its_units() {
@@ -82,18 +61,16 @@ mod tests {
         };
         let rotated = |behind_us| describe(Event::Rotated { from: 1, to: 257, behind_us });
         let in_two_days = clock_us(libc::CLOCK_REALTIME) + 180_000_000_000;
-        let logged = [opened(1, 0, false), opened(4, in_two_days, false), opened(1, year(2032), true)];
+        let starts = [opened(1, 0, false), opened(4, in_two_days, false), opened(1, year(2032), true)];
         let events = [describe(Event::Adopted(year(2031))), rotated(0), rotated(7_150_000_000)];
-        let of_calls = [Refusal::BeforeEpoch(90_500_000), Refusal::Exhausted].map(gate::refused);
-        let of_gate = [gate::lease_ended(7, year(2033), None), gate::settling(1_500_000)];
-        let of_floor = [year(2034), i64::MAX].map(gate::floor_in_future);
-        let of_rows = reading::descending(to_postgres(year(2035)), year(2036));
-        let of_layouts = ["1", "2, 3"].map(reading::other_database);
+        let refusals = [Refusal::BeforeEpoch(90_500_000), Refusal::Exhausted].map(gate::refused);
+        let waits =
+            [gate::lease_ended(7, year(2033), None), gate::settling(1_500_000), gate::not_adopted(28)];
+        let floors = [year(2034), i64::MAX].map(gate::floor_in_future);
+        let rows = reading::descending(to_postgres(year(2035)), year(2036));
+        let others = ["1", "2, 3"].map(reading::other_database);
         let lengths = [9_999_000, 7_800_000_000].map(duration);
-        let all = format!(
-            "{logged:?} {events:?} {of_calls:?} {of_gate:?} {of_floor:?} {:?} {of_rows:?} {of_layouts:?} {lengths:?}",
-            gate::not_adopted(libc::ENOSPC),
-        );
+        let all = format!("{starts:?}{events:?}{refusals:?}{waits:?}{floors:?}{rows:?}{others:?}{lengths:?}");
         for words in "worker 515 generates the IDs of timeline 4|lane 2 of home worker 3: successive|\
             lane 2 of home worker 3. IDs continue above everything that was reserved before.\"|which is 2 days 1 h ahead|\
             begin a second further above the system clock, at 2032-|adopted, with IDs above 2031-|\
