@@ -105,6 +105,8 @@ fn no_error_has_a_text_of_rust() {
     // The words refer to what was asked for.
     let failure = fails(&mut session, "22023", "SELECT snowflake_nextval_range(0)");
     assert!(failure.message.contains("between 1 and") && failure.hint.is_empty(), "{failure}");
+    let failure = fails(&mut session, "22023", "SELECT snowflake_adopt('infinity')");
+    assert_eq!(failure.hint, "Check the floor, and the server's clock.");
     let failure = fails(&mut session, "22023", "SELECT snowflake_decode(-1, 'instagram')");
     assert!(!failure.text().contains("never negative"), "{failure}");
     let failure = fails(&mut session, "22023", "SELECT snowflake_decode(1, '64/0/0 1ms 2015-01-01')");
