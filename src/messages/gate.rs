@@ -28,6 +28,8 @@ const FLOOR_HINT: &str = "Wait until then, or correct the clock if it is wrong. 
      directory, and start it.";
 /// Hint if no worker is usable because the clock moved, and a registry assigns the workers.
 const CLOCK_HINT: &str = "Wait until then, or correct the clock if it is wrong.";
+const ALONE_HINT: &str =
+    "Set snowflake_id.backup_workers to one number on all servers of the fleet, and restart them.";
 /// Detail if the registrar does not run.
 const NO_REGISTRAR: &str =
     "The process \"snowflake_id registrar\" does not run, so nothing contacts the registry.";
@@ -206,11 +208,12 @@ pub fn refused(refusal: Refusal) -> Error {
 pub fn not_rotated(refusal: Refusal) -> Error {
     match refusal {
         Refusal::NoLane(no_lane) => {
-            let why = match settings::get() {
-                Some(settings) if settings.workers.lanes() == 1 => "backup_workers is 0.".to_owned(),
-                _ => usable_first(&no_lane),
+            let is_alone = settings::get().is_some_and(|settings| settings.workers.lanes() == 1);
+            let (why, hint) = match is_alone {
+                true => ("backup_workers is 0.".to_owned(), ALONE_HINT),
+                false => (usable_first(&no_lane), NO_HINT),
             };
-            not_ready("cannot execute snowflake_rotate: no other worker is usable", why, NO_HINT)
+            not_ready("cannot execute snowflake_rotate: no other worker is usable", why, hint)
         }
         other => refused(other),
     }
