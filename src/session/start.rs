@@ -11,13 +11,12 @@ pub fn this() -> Start {
     // SAFETY: these need only that recovery is over.
     let (timeline, replayed) = unsafe { (pg_sys::GetWALInsertionTimeLine(), pg_sys::GetLatestXTime()) };
     let before = shmem::control_file_before().expect("there is a generator");
-    let made_timeline = timeline > before.timeline;
     let commit_us = (replayed != 0).then(|| from_postgres(replayed));
     // When a standby is restarted, its replay begins at a checkpoint, and does not see the commits before it again.
-    let checkpoint_us = (before.is_in_recovery || made_timeline).then_some(before.checkpoint_us);
+    let checkpoint_us = before.is_in_recovery.then_some(before.checkpoint_us);
     Start {
         timeline,
-        made_timeline,
+        made_timeline: timeline > before.timeline,
         system_identifier: system_identifier(),
         replayed_us: commit_us.max(checkpoint_us),
     }
@@ -30,6 +29,6 @@ pub fn of_standby() -> Start {
         timeline: before.timeline,
         made_timeline: false,
         system_identifier: system_identifier(),
-        replayed_us: Some(before.checkpoint_us),
+        replayed_us: None,
     }
 }

@@ -260,19 +260,6 @@ fn a_standby_without_a_state_promoted_is_a_successor() {
 
 // ---- above which IDs a successor starts ----
 
-/// A primary of which all workers may be used, and its standby, 60 s later: the standby's clock is then 40 s behind.
-/// With no backup workers, a successor continues on its primary's worker.
-fn lagging_pair(builder: Builder, standby: impl FnOnce(&Server) -> Server) -> (Server, Server) {
-    let builder = builder.setting("snowflake_id.backup_workers", "0").born(days(400));
-    let primary = builder.start_with_extension();
-    primary.step_forward(days(400));
-    run(&mut primary.connect(), "CREATE TABLE made (id bigint PRIMARY KEY DEFAULT snowflake_nextval())");
-    let standby = standby(&primary);
-    primary.step_forward(secs(60));
-    standby.step_forward(secs(20));
-    (primary, standby)
-}
-
 const FILL: &str = "INSERT INTO made SELECT FROM generate_series(1, 100000)";
 
 /// Asserts that all IDs of the promoted server are above its primary's, whether the clock stays as it is or is nearly
@@ -299,11 +286,17 @@ fn starts_above(standby: &Server, mut before: Ids) {
     assert!(rows.iter().filter(|id| **id > newest).count() >= 20_000);
 }
 
-/// The restart begins after the last commit, so it knows nothing of that.
-#[test]
-fn a_standby_restarted_before_its_promotion_starts_above_what_it_had_replayed() {
-    let (mut primary, mut standby) =
-        lagging_pair(Server::builder(), |primary| primary.standby(|builder| builder));
+/// A standby, 40 s behind, whose restart began after the last commit, so that it knows nothing of that; and its stopped
+/// primary's IDs.
+fn restarted_standby() -> (Server, Ids) {
+    // With no backup workers, a successor continues on its primary's worker.
+    let builder = Server::builder().setting("snowflake_id.backup_workers", "0").born(days(400));
+    let mut primary = builder.start_with_extension();
+    primary.step_forward(days(400));
+    run(&mut primary.connect(), "CREATE TABLE made (id bigint PRIMARY KEY DEFAULT snowflake_nextval())");
+    let mut standby = primary.standby(|builder| builder);
+    primary.step_forward(secs(60));
+    standby.step_forward(secs(20));
     let mut ids = Ids::new();
     run(&mut primary.connect(), FILL);
     ids.add("the primary", column(&mut primary.connect(), "SELECT id FROM made"));
@@ -315,7 +308,23 @@ fn a_standby_restarted_before_its_promotion_starts_above_what_it_had_replayed() 
         one(&mut standby.connect(), "SELECT pg_last_xact_replay_timestamp()::text");
     assert_eq!(replayed, None, "the restart was to begin after the last commit");
     primary.stop(Stop::Fast);
+    (standby, ids)
+}
+
+#[test]
+fn a_standby_restarted_before_its_promotion_starts_above_what_it_had_replayed() {
+    let (standby, ids) = restarted_standby();
     standby.promote();
+    starts_above(&standby, ids);
+}
+
+/// Its floor is later than the one of the operator, who relies on the standby's clock.
+#[test]
+fn a_standby_adopted_without_a_promotion_starts_above_what_it_had_replayed() {
+    let (mut standby, ids) = restarted_standby();
+    standby.stand_alone();
+    standby.restart();
+    let _ = standby.connect().execute("SELECT snowflake_adopt()", &[]);
     starts_above(&standby, ids);
 }
 
