@@ -306,7 +306,7 @@ fn check_node_name(text: &str) -> Result<(), String> {
 /// Accepts the value, or gives PostgreSQL the detail and hint for its own message, which names the setting.
 fn verdict(result: Result<(), String>, hint: &str) -> bool {
     let Err(detail) = result else { return true };
-    let error = GucCheckError::default().with_detail(detail.replace('\0', " ")).with_hint(hint);
+    let error = GucCheckError::default().with_detail(detail).with_hint(hint);
     // SAFETY: only check hooks call this.
     unsafe { error.apply() };
     false

@@ -5,7 +5,7 @@ use super::dumps::{DEFAULT, EARLIER, EPOCH, OTHER};
 use postgres::SimpleQueryMessage::{self, Row};
 use postgres::{Client, NoTls};
 use snowflake_server_tests::sql::{Failure, column, fails, next, one, run, status, wait_for_lock};
-use snowflake_server_tests::{Database, Server, Stop, has_contrib, pg_version};
+use snowflake_server_tests::{Database, Server, Signal, Stop, has_contrib, pg_version};
 const DIFFERS: &str = "the snowflake layout of this database differs from this server's";
 
 /// A database of the server that tests with the default layout share.
@@ -260,6 +260,24 @@ fn a_session_refuses_once_a_name_of_the_record_changes() {
     run(&mut other, &format!("{}; {RESTORE}", back[0]));
     for call in [READ_ONE, MAKE] {
         assert_closed(&mut session, call);
+    }
+}
+
+/// PostgreSQL's queue of invalidations has room for 4,096; a session that has not read them in time hears only of "all".
+#[test]
+fn a_session_that_missed_an_invalidation_refuses_after_a_restore() {
+    let server = Server::builder().start_with_extension();
+    let mut late = server.connect();
+    run(&mut late, &format!("{READ_ONE}; {MAKE}"));
+    let pid: i32 = one(&mut late, "SELECT pg_backend_pid()");
+    server.signal_backend(pid, Signal::SIGSTOP);
+    let many =
+        "DO $$ BEGIN FOR i IN 1..5000 LOOP EXECUTE format('ALTER FUNCTION f() COST %s', i); END LOOP; END $$";
+    let f = "CREATE FUNCTION f() RETURNS integer LANGUAGE sql RETURN 1";
+    run(&mut server.connect(), &format!("{RESTORE}; {f}; {many}"));
+    server.signal_backend(pid, Signal::SIGCONT);
+    for call in [READ_ONE, MAKE] {
+        assert_closed(&mut late, call);
     }
 }
 

@@ -324,21 +324,25 @@ fn an_unset_worker_is_named_with_the_way_to_set_it() {
 
 // ---- what the log has ----
 
-/// Two faults are two lines, and neither mentions the default layout that replaces a bad one.
+/// Two faults are two lines, and neither mentions the default that replaces a bad value, nor what does not fit it.
 #[test]
 fn each_value_that_cannot_be_used_is_told_once() {
-    let server = Server::builder()
-        .setting("snowflake_id.layout", "28/22/14")
-        .setting("snowflake_id.worker_id", "500000")
-        .setting("snowflake_id.max_wait", "soon")
-        .start_with_extension();
-    let log = server.wait_for_worker("two lines in the log about settings", secs(10), |_| {
-        Some(server.log()).filter(|log| log.matches(LOGGED).count() >= 2)
-    });
-    assert_eq!(log.matches(LOGGED).count(), 2, "{log}");
-    for name in ["layout", "max_wait"] {
-        let line = format!("{LOGGED}invalid value for parameter \"snowflake_id.{name}\"");
-        assert!(log.contains(&line), "{line} is missing in {log}");
+    for (bad, others) in [
+        ([("layout", "28/22/14"), ("max_wait", "soon")], [("worker_id", "500000"), ("datacenter_id", "1")]),
+        ([("backup_workers", "16"), ("max_ahead", "-1")], [("worker_id", "300"), ("datacenter_id", "0")]),
+    ] {
+        let builder = bad.iter().chain(&others).fold(Server::builder(), |builder, (name, value)| {
+            builder.setting(&format!("snowflake_id.{name}"), value)
+        });
+        let server = builder.start_with_extension();
+        let log = server.wait_for_worker("two lines in the log about settings", secs(10), |_| {
+            Some(server.log()).filter(|log| log.matches(LOGGED).count() >= 2)
+        });
+        assert_eq!(log.matches(LOGGED).count(), 2, "{log}");
+        for (name, _) in bad {
+            let line = format!("{LOGGED}invalid value for parameter \"snowflake_id.{name}\"");
+            assert!(log.contains(&line), "{line} is missing in {log}");
+        }
     }
 }
 
@@ -401,13 +405,19 @@ fn alter_system_refuses_a_value_that_can_never_be_used() {
         ("sequence_start", "one"),
         ("max_ahead", "11min"),
         ("max_wait", "soon"),
-        ("node_name", "two\nlines"),
+        ("node_name", "two\tparts"),
         ("node_name", &"n".repeat(65)),
+        ("node_name", &"é".repeat(9)),
     ] {
         let statement = format!("ALTER SYSTEM SET snowflake_id.{setting} = '{value}'");
         let failure = fails(&mut session, "22023", &statement);
         assert!(failure.message.contains(setting), "{failure}");
         assert_no_rust(&failure.text());
+    }
+    for (setting, value) in
+        [("max_ahead", "10min"), ("max_wait", "10min"), ("node_name", &"n".repeat(64)), ("node_name", "é a")]
+    {
+        run(&mut session, &format!("ALTER SYSTEM SET snowflake_id.{setting} = '{value}'"));
     }
 }
 
@@ -425,7 +435,7 @@ fn alter_system_refuses_a_worker_that_the_other_settings_leave_no_room_for() {
     run(&mut session, &worker(300));
     assert_tells(&fails(&mut session, "22023", &worker(341)), &["2 backup workers", "0 to 340"]);
     // The other file is edited by hand as well; that of ALTER SYSTEM takes precedence.
-    server.set("snowflake_id.layout", "41/5+5/12");
+    server.set("Snowflake_ID.layout", "41/5+5/12");
     assert_tells(&fails(&mut session, "22023", &worker(10)), &["41/5+5/12", "0 to 9"]);
     run(&mut session, &worker(9));
     let datacenter = "ALTER SYSTEM SET snowflake_id.datacenter_id = 32";
@@ -435,10 +445,12 @@ fn alter_system_refuses_a_worker_that_the_other_settings_leave_no_room_for() {
     run(&mut session, &worker(340));
     server.restart();
     assert_eq!(worker_of_this_server(&mut server.connect()), 340);
-    // If the layout itself cannot be read, the worker is not to blame.
+    // If the layout cannot be read, or has no room for any worker with its backup workers, the worker is not to blame.
     run(&mut server.connect(), "ALTER SYSTEM RESET ALL");
-    server.set("snowflake_id.layout", "twitter");
-    run(&mut server.connect(), &worker(1_000));
+    for layout in ["twitter", "41/1/21"] {
+        server.set("snowflake_id.layout", layout);
+        run(&mut server.connect(), &worker(1_000));
+    }
 }
 
 /// The files may be changed in several places before the restart, so a reload must not compare them with what runs.
