@@ -5,7 +5,7 @@ use nix::unistd;
 use postgres::Client;
 use snowflake_server_tests::fleet::{check, home, ids, member, registry};
 use snowflake_server_tests::ids::{Ids, worker};
-use snowflake_server_tests::sql::{Failure, column, one, run, wait_for_id};
+use snowflake_server_tests::sql::{Failure, column, fails, one, run, wait_for_id};
 use snowflake_server_tests::{Kind, Server, Stop, Traffic, ms, secs, wait_until};
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions, Permissions};
@@ -98,7 +98,12 @@ fn without_the_registry_ids_end_with_the_lease_and_come_again_with_it() {
     let state: String = one(&mut session, "SELECT registry_state FROM snowflake_status");
     assert_eq!(state, "ended");
     // A contact that failed is no answer.
-    assert!(one::<bool>(&mut session, "SELECT last_contact_at IS NOT NULL FROM snowflake_status"));
+    assert!(one::<bool>(&mut session, "SELECT last_contact_at < granted_until FROM snowflake_status"));
+    let rotation = fails(&mut session, "55000", "SELECT snowflake_rotate()");
+    assert_eq!(
+        rotation.message,
+        refusal.message.replace("generate a snowflake ID", "execute snowflake_rotate")
+    );
     let beyond = "SELECT count(*) FROM unnest($1::bigint[]) AS id, snowflake_status
                   WHERE snowflake_timestamp(id) >= granted_until";
     assert_eq!(session.query_one(beyond, &[&generated]).expect("counted").get::<_, i64>(0), 0);
@@ -414,6 +419,21 @@ fn call_after_a_sleep_past_the_lease_hastens_a_contact() {
     assert!(hastened.is_some(), "no call has hastened a contact");
 }
 
+#[test]
+fn a_refusal_during_a_lease_neither_ends_it_nor_passes_for_a_grant() {
+    let registry = Server::builder().start_registry();
+    run(&mut registry.connect(), "UPDATE said SET until = 2000000000000");
+    let server = Server::builder().member_of(&registry.registry_string()).start_with_extension();
+    home(&server);
+    run(&mut registry.connect(), "UPDATE said SET answer = 'refused', detail = 'Not now.'");
+    let shown = "SELECT format('%s %s', state, registry_state) FROM snowflake_status WHERE registry_error = 'Not now.'";
+    let mut session = server.connect();
+    let shown = wait_until("the refusal in snowflake_status", secs(60), || {
+        session.query_opt(shown, &[]).expect("the view").map(|row| row.get::<_, String>(0))
+    });
+    assert_eq!(shown, "open away");
+}
+
 /// The number that it had may be another server's.
 #[test]
 fn a_server_whose_lease_is_over_shows_no_worker() {
@@ -425,7 +445,7 @@ fn a_server_whose_lease_is_over_shows_no_worker() {
     run(&mut operator, "SELECT snowflake_registry_retire('a')");
     let shown =
         "SELECT registry_error LIKE 'Every worker is leased%' AND num_nulls(home_worker_id, worker_id) = 2
-                 FROM snowflake_status";
+                 AND registry_state = 'lost' FROM snowflake_status";
     let mut session = server.connect();
     wait_until("no worker", secs(60), || one::<Option<bool>>(&mut session, shown)?.then_some(()));
 }
@@ -509,6 +529,9 @@ fn causes_of_a_missing_lease_are_told_only_to_roles_that_see_all_settings() {
     wait_until("a contact", secs(60), || {
         one::<bool>(&mut operator, "SELECT registry_error IS NOT NULL FROM snowflake_status").then_some(())
     });
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").expect("this host's name");
+    let shown: String = one(&mut operator, "SELECT registry_state || ' ' || node_name FROM snowflake_status");
+    assert_eq!(shown, format!("away {}:5432", host.trim()));
     for (role, is_told) in [("stranger", false), ("watcher", true)] {
         let refusal = error(&mut server.connect_as(role));
         assert!(refusal.message.contains("the registry has assigned no worker"), "{refusal}");
