@@ -49,7 +49,9 @@ fn a_standby_makes_no_ids_until_it_is_promoted() {
     let standby = primary.standby(|settings| settings.setting("snowflake_id.worker_id", "2"));
     let mut session = standby.connect();
     all_fail(&mut session, "25006", &["standby"]);
-    fails(&mut session, "25006", "SELECT snowflake_rotate()");
+    for call in ["SELECT snowflake_rotate()", "SELECT snowflake_adopt()"] {
+        fails(&mut session, "25006", call);
+    }
     let now = status(&mut session);
     assert_eq!(now.state, "recovery");
     assert!(now.reason.is_some_and(|reason| !reason.is_empty()));
