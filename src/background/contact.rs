@@ -8,11 +8,9 @@
 //! The child runs no code of PostgreSQL except to detach shared memory. The worker waits for it on its latch and by the
 //! monotonic clock.
 //!
-//! The child must not outlive the worker, and no signal may kill it as an orphan: in a container the postmaster is PID 1,
-//! reaps orphans, and treats one that a signal killed as a crashed backend.
-//! 1. When the worker exits, a callback of `proc_exit` terminates the child and reaps it.
-//! 2. If no callback runs, or the child takes too long, the kernel signals the child when the worker is gone. On this
-//!    and all termination signals the child exits with a status, which the postmaster ignores.
+//! The child must not outlive the worker, so the kernel signals the child when the worker is gone. And no signal may kill it
+//! as an orphan: in a container the postmaster is PID 1, reaps orphans, and treats one that a signal killed as a crashed
+//! backend. On this and all termination signals the child exits with a status, which the postmaster ignores.
 
 use crate::platform::waiting;
 use crate::postgres::display::io_error;
@@ -25,9 +23,6 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Once;
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// Time limit to connect, which covers slow name servers and unresponsive hosts.
@@ -111,7 +106,7 @@ fn read_some(reader: &mut PipeReader, bytes: &mut Vec<u8>) -> io::Result<bool> {
             bytes.extend_from_slice(&chunk[..length]);
             Ok(false)
         }
-        Err(error) if [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&error.kind()) => Ok(false),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -134,28 +129,6 @@ fn run_in_child(connection_string: &CStr, request: &Request, mut answers: &PipeW
 
 /// The signals that ask a process to end.
 const TERMINATION_SIGNALS: [c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT, libc::SIGHUP];
-/// How long this process, at its exit, waits for its child's exit, which only the kernel can delay for longer.
-const EXIT_LIMIT: Duration = Duration::from_secs(2);
-
-/// PID of the child that is not reaped yet; 0: none.
-static RUNNING: AtomicI32 = AtomicI32::new(0);
-
-/// Terminates and reaps the child before this process exits.
-#[pg_guard]
-extern "C-unwind" fn end_child(_status: c_int, _argument: pg_sys::Datum) {
-    let pid = RUNNING.swap(0, Ordering::Relaxed);
-    if pid == 0 {
-        return;
-    }
-    // SAFETY: a child of this process that was not waited for, so its number is still its own.
-    unsafe { libc::kill(pid, libc::SIGTERM) };
-    let deadline = Instant::now() + EXIT_LIMIT;
-    // SAFETY: as above.
-    while unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) } == 0 && Instant::now() < deadline
-    {
-        thread::sleep(Duration::from_millis(1));
-    }
-}
 
 /// Runs in the child: exits with a status, without PostgreSQL's exit callbacks.
 extern "C" fn exit_child(_signal: c_int) {
@@ -172,9 +145,6 @@ struct Child {
 impl Child {
     /// Forks a process that runs `work` and exits. Signals are blocked until it has handlers of its own.
     fn fork(work: impl FnOnce()) -> io::Result<Self> {
-        static END_CHILD: Once = Once::new();
-        // SAFETY: a callback for the exit of this process, which has one thread.
-        END_CHILD.call_once(|| unsafe { pg_sys::on_proc_exit(Some(end_child), pg_sys::Datum::null()) });
         // SAFETY: a valid set of signals; this process has one thread, so its child may call any function.
         unsafe {
             let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
@@ -189,8 +159,6 @@ impl Child {
                 libc::_exit(status);
             }
             let error = io::Error::last_os_error();
-            // Before the signals are unblocked, because one may end this process.
-            RUNNING.store(pid.max(0), Ordering::Relaxed);
             libc::sigprocmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
             if pid < 0 { Err(error) } else { Ok(Self { pid, is_reaped: false }) }
         }
@@ -204,7 +172,6 @@ impl Child {
     /// Waits for the end of a process that is about to end; returns how it ended.
     fn wait(&mut self) -> String {
         self.is_reaped = true;
-        RUNNING.store(0, Ordering::Relaxed);
         let mut status: c_int = 0;
         // SAFETY: a child of this process that was not waited for.
         while unsafe { libc::waitpid(self.pid, &mut status, 0) } < 0 {

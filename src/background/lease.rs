@@ -14,7 +14,7 @@ use std::time::Duration;
 /// The requests of this server's generator for a lease.
 pub struct Leasing {
     generator: &'static SharedGenerator,
-    /// Last logged reason why this server could not load its node's identity; `None` once it could.
+    /// Last logged reason why this server could not load its node's identity.
     logged_closed: Option<String>,
     /// Last logged refusal; `None` since the last grant.
     logged_refusal: Option<String>,
@@ -30,10 +30,7 @@ impl Leasing {
     /// Loads the node's identity; `false` if this server cannot contact the registry now.
     fn load_node(&mut self, in_recovery: bool) -> bool {
         let start = if in_recovery { start::of_standby() } else { start::this() };
-        let Err(why) = self.generator.load_node(&start) else {
-            self.logged_closed = None;
-            return true;
-        };
+        let Err(why) = self.generator.load_node(&start) else { return true };
         let error = generator::not_open(why);
         contact_status::set_failed(&LeaseFailure { error: error.summary(), hint: error.hint().to_owned() });
         let cause = error.cause().to_owned();
@@ -58,8 +55,8 @@ impl Leasing {
     /// Time left on the lease; `None` without a lease that runs.
     pub fn time_left(&self) -> Option<Duration> {
         let (_, end_us) = self.generator.lease_end()?;
-        let micros = u64::try_from(end_us.saturating_sub(clock_us(libc::CLOCK_REALTIME))).ok()?;
-        Some(Duration::from_micros(micros)).filter(|left| !left.is_zero())
+        let micros = end_us.saturating_sub(clock_us(libc::CLOCK_REALTIME));
+        u64::try_from(micros).ok().map(Duration::from_micros)
     }
 
     fn answered(&mut self, contact: &Contact, answer: Answer, reason: &LeaseFailure) {

@@ -12,10 +12,8 @@ use std::time::Duration;
 /// Registers a process, which the postmaster starts then.
 fn register(name: &str, function: &str, start: BgWorkerStartTime) {
     BackgroundWorkerBuilder::new(name)
-        .set_type(name)
         .set_library("snowflake_id")
         .set_function(function)
-        .enable_shmem_access(None)
         .set_start_time(start)
         .set_restart_time(Some(Duration::from_secs(1)))
         .load();

@@ -130,16 +130,14 @@ fn place(worker: i64) -> i64 {
     worker * PLACE as i64
 }
 
-/// Unlocks all places but those of these workers.
+/// Unlocks all places but those of these workers, which ascend.
 fn unlock_others(file: &File, workers: &[i64]) -> io::Result<()> {
-    let mut kept = workers.to_vec();
-    kept.sort_unstable();
     let mut from = 0;
-    for worker in kept {
-        if place(worker) > from {
-            set_lock(file, libc::F_UNLCK, from, place(worker) - from)?;
+    for worker in workers {
+        if place(*worker) > from {
+            set_lock(file, libc::F_UNLCK, from, place(*worker) - from)?;
         }
-        from = place(worker) + 1;
+        from = place(*worker) + 1;
     }
     set_lock(file, libc::F_UNLCK, from, 0)
 }
@@ -198,11 +196,11 @@ fn is_in_place(file: &File) -> bool {
     file.metadata().is_ok_and(|metadata| metadata.nlink() > 0)
 }
 
-/// Every user can create files in the folder, so the file must belong to this user, and no other user may write it.
-/// `O_NONBLOCK`, because opening a pipe would block.
+/// Every user can create files in the folder, so the file must belong to this user, and no other user may write it. Linux
+/// does not block on a pipe that is opened for reading and writing.
 fn open_file(system_identifier: u64) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    options.read(true).write(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
     let file = options.open(path(system_identifier))?;
     let metadata = file.metadata()?;
     // SAFETY: a system call without arguments that cannot fail.

@@ -183,11 +183,7 @@ extern "C-unwind" fn startup() {
 /// Writes exact marks at the end of a clean stop, which the control file records.
 #[pg_guard]
 extern "C-unwind" fn write_exact_marks(_code: std::ffi::c_int, _argument: pg_sys::Datum) {
-    // SAFETY: a plain flag.
-    let is_postmaster = unsafe { !pg_sys::IsUnderPostmaster };
-    if is_postmaster
-        && let Some(generator) = generator()
-        && generator.is_open()
+    if let Some(generator) = generator()
         && control_file::read().is_shut_down
     {
         // After a failure the next start only waits a little.

@@ -115,6 +115,8 @@ mod tests {
         let said =
             about_string("missing \"=\" after \"secret\" in connection info string", "password=my secret");
         assert_eq!(said, "missing \"=\" after \"...\" in connection info string");
+        let said = about_string("invalid connection option \"se\"", "postgresql://node:my@host?se=cret");
+        assert_eq!(said, "invalid connection option \"...\"");
         let said = about_string("invalid connection option \"hots\"", "hots=a");
         assert_eq!(said, "invalid connection option \"hots\"");
 

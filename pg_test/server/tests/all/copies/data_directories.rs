@@ -389,17 +389,23 @@ fn a_clone_is_a_copy_after_its_original_has_stopped_and_it_was_restarted() {
 
 #[test]
 fn numbers_that_overlap_under_other_backup_workers_are_seen() {
-    // 1, 257, 513 and 769.
-    let (original, mut all) = started("the original");
+    // 129, 385, 641 and 897.
+    let original = Server::builder().setting("snowflake_id.worker_id", "129").start_with_extension();
+    let mut all = Ids::new();
+    all.add("the original", ids(&original));
     let mut clone = clone_of(&original);
     for (worker_id, backups, overlaps) in
-        [("257", "0", true), ("258", "0", false), ("1", "7", true), ("2", "7", false)]
+        [("385", "0", true), ("386", "0", false), ("1", "7", true), ("2", "7", false)]
     {
         clone.set("snowflake_id.worker_id", worker_id);
         clone.set("snowflake_id.backup_workers", backups);
         clone.start();
         match overlaps {
-            true => closed_beside(&clone, &original),
+            // Nor has it a lock on worker 1, which it could have.
+            true => {
+                closed_beside(&clone, &original);
+                assert!(!is_locked(&clone, 1));
+            }
             false => all.add(format!("worker {worker_id}"), ids(&clone)),
         }
         clone.stop(Stop::Fast);
@@ -522,10 +528,8 @@ fn a_deleted_lock_is_made_again_and_keeps_a_clone_closed() {
 fn a_lock_that_another_process_has_is_locked_when_that_ends() {
     let server = Server::builder().start_with_extension();
     ids(&server);
-    let other = server.lock_file().with_extension("other");
-    let file = File::options().read(true).write(true).create_new(true).open(&other).expect("a file");
-    fs::set_permissions(&other, Permissions::from_mode(0o600)).expect("a mode");
-    faults::own(&other);
+    let other = another_name(&server.lock_file(), 0o600);
+    let file = File::options().read(true).write(true).open(&other).expect("a file");
     fcntl(&file, FcntlArg::F_OFD_SETLK(&range(1))).expect("a lock");
     fs::rename(&other, server.lock_file()).expect("one folder");
     // Longer than the keeper's rounds.
@@ -534,14 +538,25 @@ fn a_lock_that_another_process_has_is_locked_when_that_ends() {
     wait_until("the keeper's lock", secs(60), || is_locked(&server, 1).then_some(()));
 }
 
+/// A file that could be the lock, under another name.
+fn another_name(lock: &Path, mode: u32) -> PathBuf {
+    let other = lock.with_extension("other");
+    fs::write(&other, "").expect("a file");
+    fs::set_permissions(&other, Permissions::from_mode(mode)).expect("a mode");
+    faults::own(&other);
+    other
+}
+
 /// The folder belongs to everybody.
 #[test]
 fn a_lock_that_cannot_be_made_is_logged_once_and_the_gate_opens() {
     type Make = fn(&Path) -> bool;
-    let makers: [(&str, Make); 3] = [
+    let makers: [(&str, Make); 5] = [
         ("another user's file", |path| fs::write(path, "").is_ok()),
-        ("a symbolic link", |path| symlink("/dev/null", path).is_ok()),
-        ("a pipe", |path| mkfifo(path, Mode::S_IRWXU).is_ok()),
+        ("a symbolic link", |path| symlink(another_name(path, 0o600), path).is_ok()),
+        ("a hard link", |path| fs::hard_link(another_name(path, 0o600), path).is_ok()),
+        ("a file that others may write", |path| fs::rename(another_name(path, 0o622), path).is_ok()),
+        ("a pipe", |path| mkfifo(path, Mode::S_IRWXU).map(|()| faults::own(path)).is_ok()),
     ];
     for (what, make) in makers {
         if what == "another user's file" && !Uid::effective().is_root() {
@@ -566,6 +581,7 @@ fn a_lock_that_cannot_be_made_is_logged_once_and_the_gate_opens() {
         all.add("without the lock", ids(&server));
         std::thread::sleep(secs(1));
         assert_eq!(told(&server), 1, "{what}: {}", server.log());
+        let _ = fs::remove_file(path.with_extension("other"));
         // As soon as it can.
         fs::remove_file(&path).expect(what);
         wait_until("the lock of worker 1 in /dev/shm", secs(60), || is_locked(&server, 1).then_some(()));

@@ -220,7 +220,9 @@ fn the_numbers_follow_what_happens() {
 
 #[test]
 fn a_state_that_cannot_be_written_shows() {
-    let server = Server::builder().start_with_extension();
+    let registry = registry("1 hour");
+    let mut server = member(&registry, "a").start_with_extension();
+    home(&server);
     let mut session = server.connect();
     let mut watcher = watcher(&server);
     let folder = server.data().join("snowflake_id");
@@ -233,10 +235,20 @@ fn a_state_that_cannot_be_written_shows() {
     wait_until("the end of the reservation", secs(30), || {
         session.batch_execute("SELECT snowflake_nextval()").is_err().then_some(())
     });
+    // The registrar cannot ask the registry.
+    let has_error = |session: &mut Client, error: &str| {
+        let query = format!("SELECT coalesce(registry_error, '') LIKE '%{error}%' FROM snowflake_status");
+        wait_until("the registrar's error", secs(60), || one::<bool>(session, &query).then_some(()));
+    };
+    has_error(&mut session, "could not write file");
     let seen = look(&mut watcher);
-    assert_eq!(seen["write_error"], 1.0, "{seen:?}");
-    assert_eq!(seen["open"], 0.0, "{seen:?}");
+    assert_eq!((seen["write_error"], seen["registry_error"], seen["open"]), (1.0, 1.0, 0.0), "{seen:?}");
 
+    server.stop(Stop::Fast);
+    permit(0o000, 0o700);
+    server.start();
+    let (mut session, mut watcher) = (server.connect(), server.connect_as("watcher"));
+    has_error(&mut session, "could not access file");
     permit(0o600, 0o700);
     wait_until("IDs again", secs(30), || session.batch_execute("SELECT snowflake_nextval()").ok());
     let seen = look(&mut watcher);

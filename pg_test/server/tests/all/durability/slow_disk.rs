@@ -162,6 +162,8 @@ fn a_call_after_an_idle_minute_answers_timeout_and_cancel_on_a_slow_disk() {
     slow.falls_asleep();
     let (mut session, mut other) = (slow.server.connect(), slow.server.connect());
     let pid: i32 = one(&mut session, "SELECT pg_backend_pid()");
+    let reserved = "SELECT reserved_until::text FROM snowflake_status";
+    let before: String = one(&mut other, reserved);
     run(&mut session, "SET statement_timeout = '500ms'");
     slow.takes(secs(60));
     let began = Instant::now();
@@ -180,6 +182,10 @@ fn a_call_after_an_idle_minute_answers_timeout_and_cancel_on_a_slow_disk() {
     call.join().unwrap();
     assert!(asked.elapsed() < secs(20), "a cancel took {:?}", asked.elapsed());
     slow.takes(secs(0));
+    // No ID was generated: the keeper writes because it was asked.
+    wait_until("the keeper's write", secs(60), || {
+        (one::<String>(&mut other, reserved) != before).then_some(())
+    });
     next(&mut other);
 }
 

@@ -1,15 +1,13 @@
 //! A fleet with a registry: no worker is set by hand, and none is used twice, whatever becomes of servers and registry.
 
-use nix::sys::stat::Mode;
-use nix::unistd;
 use postgres::Client;
 use snowflake_server_tests::fleet::{check, home, ids, member, registry};
 use snowflake_server_tests::ids::{Ids, worker};
 use snowflake_server_tests::sql::{Failure, column, fails, one, run, wait_for_id};
 use snowflake_server_tests::{Kind, Server, Stop, Traffic, ms, secs, wait_until};
 use std::collections::BTreeSet;
-use std::fs::{self, OpenOptions, Permissions};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
 use std::thread;
 use std::time::{Instant, SystemTime};
 
@@ -23,12 +21,6 @@ fn end_of_lease(session: &mut Client) -> Failure {
     wait_until("the lease to end", secs(60), || {
         session.query_one("SELECT snowflake_nextval()", &[]).err().map(|refused| Failure::from(&refused))
     })
-}
-
-/// The host loses its power.
-fn lose_power(server: &mut Server) {
-    server.crash();
-    fs::remove_file(server.lock_file()).expect("the lock file");
 }
 
 #[test]
@@ -268,12 +260,16 @@ fn a_rebooted_host_is_a_new_node_and_needs_the_registry() {
     let mut server = member(&registry, "a").start_with_extension();
     let first = home(&server);
     let mut generated = ids(&server, 100);
-    lose_power(&mut server);
+    // A container has a new `/dev/shm` at each start.
+    server.stop(Stop::Fast);
+    fs::remove_file(server.lock_file()).expect("the lock file");
     server.start();
     assert_ne!(home(&server), first);
     generated.extend(ids(&server, 100));
 
-    lose_power(&mut server);
+    // The host loses its power.
+    server.crash();
+    fs::remove_file(server.lock_file()).expect("the lock file");
     registry.stop(Stop::Immediate);
     server.start();
     let mut session = server.connect();
@@ -287,27 +283,6 @@ fn a_rebooted_host_is_a_new_node_and_needs_the_registry() {
     registry.start();
     wait_for_id(&mut session);
     generated.extend(ids(&server, 100));
-    let mut all = Ids::new();
-    all.add("the server", generated);
-    all.assert_unique();
-}
-
-/// A container has a new `/dev/shm` at each start. Nothing is sent at a stop, so each lease ends by itself.
-#[test]
-fn containers_that_lose_the_lock_file_take_another_worker() {
-    let registry = registry("1 hour");
-    let mut server = member(&registry, "a").start_with_extension();
-    let mut homes = BTreeSet::from([home(&server)]);
-    let mut generated = ids(&server, 1_000);
-    for _ in 0..3 {
-        server.stop(Stop::Fast);
-        fs::remove_file(server.lock_file()).expect("the lock file");
-        server.start();
-        homes.insert(home(&server));
-        generated.extend(ids(&server, 1_000));
-    }
-    assert_eq!(homes.len(), 4);
-    assert_eq!(one::<i64>(&mut registry.connect(), "SELECT count(*) FROM snowflake_fleet"), 4);
     let mut all = Ids::new();
     all.add("the server", generated);
     all.assert_unique();
@@ -387,6 +362,10 @@ fn the_end_of_a_lease_is_logged_once() {
     registry.stop(Stop::Fast);
     let ended = "this server's lease ended, and it generates no IDs";
     server.wait_for_line(ended, secs(60));
+    server.wait_for_line(
+        " The last contact with the registry brought no lease: connection to server",
+        secs(30),
+    );
     // At least one more contact fails, before which the registrar looks at the lease again.
     thread::sleep(secs(15));
     assert_eq!(server.log().matches(ended).count(), 1, "{}", server.log());
@@ -417,6 +396,11 @@ fn call_after_a_sleep_past_the_lease_hastens_a_contact() {
         pause < 7.5
     });
     assert!(hastened.is_some(), "no call has hastened a contact");
+    // And one contact alone.
+    let before = registry.contacts();
+    wait_until("two more contacts", secs(60), || (registry.contacts() > before + 1).then_some(()));
+    let pause: f64 = one(&mut registry.connect(), pause);
+    assert!(pause > 7.5, "{pause} s");
 }
 
 #[test]
@@ -448,32 +432,6 @@ fn a_server_whose_lease_is_over_shows_no_worker() {
                  AND registry_state = 'lost' FROM snowflake_status";
     let mut session = server.connect();
     wait_until("no worker", secs(60), || one::<Option<bool>>(&mut session, shown)?.then_some(()));
-}
-
-/// The lock file's folder belongs to everybody.
-#[test]
-fn a_pipe_in_the_place_of_the_lock_file_neither_stops_a_server_nor_stays_unsaid() {
-    let registry = registry("1 hour");
-    let mut server = member(&registry, "a").start_with_extension();
-    home(&server);
-    lose_power(&mut server);
-    unistd::mkfifo(&server.lock_file(), Mode::S_IRWXU).expect("a pipe");
-    server.start();
-    home(&server);
-    ids(&server, 10);
-    let file = server.lock_file();
-    let line = format!("could not lock this server's workers in file \"{}\": ", file.display());
-    server.wait_for_line(&line, secs(30));
-    server.stop(Stop::Fast);
-    fs::remove_file(&file).expect("the pipe");
-    // A file that other users may write is no better.
-    server.start();
-    home(&server);
-    let lines = |server: &Server| server.log().matches(&line).count();
-    let before = lines(&server);
-    fs::set_permissions(&file, Permissions::from_mode(0o622)).expect("its mode");
-    server.restart();
-    wait_until("the same line about the file", secs(30), || (lines(&server) > before).then_some(()));
 }
 
 /// The volume of a stopped server is set back to a snapshot of an earlier run: boot, device, inode and time of birth are
@@ -527,7 +485,8 @@ fn causes_of_a_missing_lease_are_told_only_to_roles_that_see_all_settings() {
     let mut operator = server.connect();
     run(&mut operator, "CREATE ROLE stranger LOGIN; CREATE ROLE watcher LOGIN; GRANT pg_monitor TO watcher");
     wait_until("a contact", secs(60), || {
-        one::<bool>(&mut operator, "SELECT registry_error IS NOT NULL FROM snowflake_status").then_some(())
+        let error = "SELECT registry_error IS NOT NULL AND last_contact_at IS NULL FROM snowflake_status";
+        one::<bool>(&mut operator, error).then_some(())
     });
     let host = fs::read_to_string("/proc/sys/kernel/hostname").expect("this host's name");
     let shown: String = one(&mut operator, "SELECT registry_state || ' ' || node_name FROM snowflake_status");
