@@ -141,7 +141,7 @@ BEGIN
         node_id, node_name, worker_id, floor, until)
     VALUES (ended.node_id, ended.node_name, ended.worker_id, ended.floor, ended.until);
     UPDATE snowflake_internal.snowflake_registry_groups g
-    SET node_id = NULL, floor = NULL, number = NULL, nonce = NULL, until = ended.until
+    SET node_id = NULL, floor = NULL, number = NULL, nonce = NULL
     WHERE g.worker_id = ended.worker_id;
 END
 $$;
@@ -265,7 +265,7 @@ BEGIN
     ELSIF operation = 'retire' THEN
         FOR own IN
             SELECT * FROM snowflake_internal.snowflake_registry_groups g
-            WHERE g.node_name = note_or_name AND g.node_id IS NOT NULL ORDER BY g.worker_id FOR UPDATE
+            WHERE g.node_name = note_or_name AND g.node_id IS NOT NULL FOR UPDATE
         LOOP
             PERFORM snowflake_internal.snowflake_fleet_end(own);
             latest := greatest(latest, own.until);

@@ -49,8 +49,15 @@ fn default_privileges_open_nothing_that_is_not_for_everybody() {
     assert!(usual.iter().any(|right| right == "schema snowflake_internal: USAGE by -"), "{usual:#?}");
     let connect = |role| server.config().dbname("generous").user(role).connect(NoTls).expect("a session");
     let mut session = connect("postgres");
+    // A function of another extension, which its own view calls.
+    run(
+        &mut session,
+        "CREATE FUNCTION theirs() RETURNS integer IMMUTABLE RETURN 7; REVOKE ALL ON FUNCTION theirs FROM PUBLIC;
+         CREATE FUNCTION caller() RETURNS integer RETURN theirs(); ALTER EXTENSION plpgsql ADD FUNCTION caller()",
+    );
     run(&mut session, &format!("{GENEROUS} CREATE EXTENSION snowflake_id"));
     assert_eq!(rights(&mut session), usual);
+    assert!(!one::<bool>(&mut session, "SELECT has_function_privilege('public', 'theirs()', 'EXECUTE')"));
     run(&mut session, "SELECT snowflake_registry_create('node')");
     run(&mut connect("app"), "SELECT snowflake_nextval()");
 }
@@ -143,7 +150,7 @@ fn only_the_owner_adds_a_layout_and_only_superusers_replace() {
         ("merchant", format!("{config} ({own}); {check} ({own})"), ""),
         ("merchant", "INSERT INTO snowflake_internal.snowflake_registry SELECT".to_owned(), "23502"),
         ("merchant", format!("SET session_replication_role = replica; {config} ({other})"), ""),
-        ("merchant", format!("{check} ({other})"), "55000"),
+        ("merchant", format!("SET session_replication_role = replica; {check} ({other})"), "55000"),
     ];
     let record = "SELECT snowflake_internal.snowflake_own_layouts()";
     for (role, statement, code) in &cases {

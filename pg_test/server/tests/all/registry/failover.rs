@@ -3,10 +3,10 @@
 
 use super::nodes::{
     AFTER_GRANT, GRANT, MINUTE, Node, bare, draw, free_in, move_elsewhere, now, registry, rows,
-    small_registry,
+    small_registry, time,
 };
 use postgres::Client;
-use snowflake_server_tests::sql::{Failure, column, fails, one, run};
+use snowflake_server_tests::sql::{Failure, column, fails, one, run, wait_for_lock};
 use snowflake_server_tests::{Server, Stop, secs, without_warnings};
 use std::sync::Barrier;
 use std::thread;
@@ -71,7 +71,13 @@ fn a_promoted_registry_renews_leases_in_its_rows_and_grants_only_above_its_fence
     // A claim that was lost: the node keeps its lease until that ends, and nothing of it is written.
     let before = rows(&mut operator);
     let refusal = lost.refused(&mut session, "doubt");
-    assert!(refusal.detail.contains("does not have the lease of this server"), "{refusal:?}");
+    let free = "SELECT free_from::text FROM snowflake_fleet_capacity";
+    let free: String = one(&mut operator, free);
+    let unknown = format!(
+        "The registry may have lost commits, and does not have the lease of this server, which generates IDs until it \
+         ends. It leases no worker before {free}."
+    );
+    assert_eq!((refusal.detail, free), (unknown, time(&mut operator, fence + 1)));
     assert_eq!((rows(&mut operator), lost.lease.as_ref()), (before, Some(&kept.1)));
     // One voice, here too.
     assert_eq!(Node { nonce: draw(), ..renewed.clone() }.send(&mut session).answer, "over");
@@ -118,8 +124,8 @@ fn an_operator_can_vouch_that_a_failover_lost_nothing() {
     run(&mut operator, "SELECT snowflake_registry_vouch()");
     let lease = Node::new("b").granted(&mut session);
     assert_eq!((lease.worker, lease.floor, fence(&mut operator)), (1, before, before));
-    // Again changes nothing.
-    run(&mut operator, "SELECT snowflake_registry_vouch()");
+    let again = standby.try_restore("postgres", "SELECT snowflake_registry_vouch()").expect_err("a notice");
+    assert!(again.contains("NOTICE:  the registry is not in doubt, skipping"), "{again}");
     assert_eq!(fence(&mut operator), before);
 
     // Before a contact has found out.
@@ -127,7 +133,8 @@ fn an_operator_can_vouch_that_a_failover_lost_nothing() {
     next.catch_up_with(&standby);
     next.promote();
     let refused = fails(&mut next.connect(), "55000", "SELECT snowflake_registry_retire('a')");
-    assert!(refused.detail.contains("timeline 2") && refused.detail.contains("timeline 3"), "{refused}");
+    let is_told = |start: &str, part| refused.detail.starts_with(start) && refused.detail.contains(part);
+    assert!(is_told("Its row was written in timeline 2 of", "; this is timeline 3 of"), "{refused}");
     run(&mut next.connect(), "SELECT snowflake_registry_vouch()");
     assert_eq!(Node::new("c").granted(&mut next.connect_as("node")).worker, 2);
     // A restart and a crash are no failover.
@@ -174,10 +181,23 @@ fn a_vouch_restores_the_fence_before_the_first_doubt_that_is_still_on() {
         let doubted = fence(&mut operator);
         server.clock().forward(if is_on { MINUTE } else { AFTER_GRANT + 3 * MINUTE });
         move_elsewhere(&mut operator);
+        assert_eq!(free_in(&mut operator), Some(f64::INFINITY));
         run(&mut operator, "SELECT snowflake_registry_vouch()");
         assert_eq!(fence(&mut operator), if is_on { before } else { doubted });
         assert_eq!(free_in(&mut operator), None);
     }
+    // It waits for the contact that finds out.
+    let before = fence(&mut operator);
+    move_elsewhere(&mut operator);
+    run(&mut session, "BEGIN");
+    Node::small("d").refused(&mut session, "doubt");
+    run(&mut session, "SET LOCAL idle_in_transaction_session_timeout = 0");
+    thread::scope(|scope| {
+        scope.spawn(|| run(&mut operator, "SELECT snowflake_registry_vouch()"));
+        wait_for_lock(&mut server.connect());
+        run(&mut session, "COMMIT");
+    });
+    assert_eq!(fence(&mut operator), before);
 }
 
 /// A node's clock may be almost a grant ahead: that is no reason to end the leases of others.
@@ -233,7 +253,10 @@ fn a_failover_is_detected_only_by_a_node_whose_clock_agrees() {
     other.granted(&mut session);
     let ahead = fence(&mut operator) - since - (30 + 60 + 3_600) * 1_000;
     assert!((0..60_000).contains(&ahead), "{ahead}");
-    assert!(free_in(&mut operator).is_some_and(|free_in| (3_600.0..3_700.0).contains(&free_in)));
+    let first_free = fence(&mut operator) + 1;
+    let free = time(&mut operator, first_free);
+    let line = format!("DETAIL:  It leases no worker before {free}, and renews leases meanwhile.");
+    assert!(server.log().contains(&line), "{}", server.log());
     node.clock = "clock_timestamp() - interval '3 h'".into();
     assert_eq!(node.granted(&mut session), lease);
 }
@@ -337,9 +360,15 @@ fn a_registry_that_replaces_a_lost_one_leases_nothing_before_old_leases_have_end
     Node::new("a").granted(&mut session);
 
     // A part of another registry is there.
-    run(&mut operator, "DELETE FROM snowflake_internal.snowflake_registry");
-    let partial = fails(&mut operator, "55000", "SELECT snowflake_registry_create('node')");
-    assert!(partial.message.contains("rows already") && partial.hint.contains("Restore all"), "{partial}");
+    run(&mut operator, "SELECT snowflake_registry_retire('a')");
+    for table in ["snowflake_registry", "snowflake_registry_groups"] {
+        run(&mut operator, &format!("DELETE FROM snowflake_internal.{table}"));
+        let partial = fails(&mut operator, "55000", "SELECT snowflake_registry_create('node')");
+        assert!(
+            partial.message.contains("rows already") && partial.hint.contains("Restore all"),
+            "{partial}"
+        );
+    }
 }
 
 #[test]

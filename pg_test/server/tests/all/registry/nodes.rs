@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// A server that preloads nothing.
 pub fn bare() -> Server {
-    Server::builder().without_library().start()
+    Server::builder().without_library().setting("timezone", "UTC").start()
 }
 
 /// A registry with these arguments after the role's name.
@@ -19,14 +19,14 @@ pub fn registry(arguments: &str) -> Server {
 
 /// One with four groups, which are leased for an hour. Tests move its clock: then a slow machine ends no lease.
 pub fn small_registry() -> Server {
-    let server = Server::builder().without_library().faketime(true).start();
-    registry_on(server, ", '1 h', '41/4/18'")
+    let builder = Server::builder().without_library().setting("timezone", "UTC");
+    registry_on(builder.faketime(true).start(), ", '1 h', '41/4/18'")
 }
 
 /// One with a single group.
 pub fn single_registry() -> Server {
-    let server = Server::builder().without_library().faketime(true).start();
-    registry_on(server, ", '1 h', '41/2/20'")
+    let builder = Server::builder().without_library().setting("timezone", "UTC");
+    registry_on(builder.faketime(true).start(), ", '1 h', '41/2/20'")
 }
 
 fn registry_on(server: Server, arguments: &str) -> Server {
@@ -220,6 +220,11 @@ pub fn now(session: &mut Client) -> i64 {
         session,
         "SELECT floor(extract(epoch FROM clock_timestamp() - '2024-01-01 00:00:00+00') * 1000)::bigint",
     )
+}
+
+/// The time of a tick of a millisecond, as messages have it.
+pub fn time(session: &mut Client, tick: i64) -> String {
+    one(session, &format!("SELECT (timestamptz '2024-01-01Z' + {tick} * interval '1 ms')::text"))
 }
 
 pub fn rows(session: &mut Client) -> Vec<String> {
