@@ -1,6 +1,6 @@
 //! What operators do to a registry: they reserve workers and retire nodes.
 
-use super::nodes::{AFTER_GRANT, MINUTE, Node, move_elsewhere, now, single_registry, small_registry, time};
+use super::nodes::{AFTER_GRANT, MINUTE, Node, now, single_registry, small_registry, time};
 use postgres::Client;
 use snowflake_server_tests::sql::{column, fails, one, run};
 use snowflake_server_tests::{days, ms};
@@ -104,23 +104,6 @@ fn reservation_returns_the_end_of_the_last_lease() {
     assert!(passed.is_some_and(|passed| passed < 0.0), "{passed:?}");
 }
 
-/// The number's lease may be among the lost commits.
-#[test]
-fn a_reservation_in_doubt_returns_the_fence() {
-    let server = small_registry();
-    let (mut session, mut operator) = (server.connect_as("node"), server.connect());
-    Node::small("a").granted(&mut session);
-    move_elsewhere(&mut operator);
-    fails(&mut operator, "55000", "SELECT snowflake_registry_reserve(3, 'mine')");
-    Node::small("b").refused(&mut session, "doubt");
-    let returned = seconds_until(&mut operator, "snowflake_registry_reserve(3, 'mine')").expect("a time");
-    assert!((3_600.0..=3_661.0).contains(&returned), "{returned}");
-    // Also after the doubt: a server whose clock is behind has yet to pass it.
-    server.clock().forward(2 * AFTER_GRANT);
-    let returned = seconds_until(&mut operator, "snowflake_registry_reserve(2, 'mine')").expect("a time");
-    assert!(returned < 0.0, "{returned}");
-}
-
 #[test]
 fn a_retired_node_is_over_and_its_group_is_free_after_its_until() {
     let server = single_registry();
@@ -134,7 +117,7 @@ fn a_retired_node_is_over_and_its_group_is_free_after_its_until() {
     assert_eq!(one::<i64>(&mut operator, "SELECT count(*) FROM snowflake_fleet"), 0);
     let mut other = Node::single("b");
     other.refused(&mut session, "full");
-    node.over(&mut session);
+    assert_eq!(node.over(&mut session).detail, "The registry has no lease of this node.");
     server.clock().forward(AFTER_GRANT);
     let next = other.granted(&mut session);
     assert!(next.floor >= lease.until, "{next:?} after {lease:?}");
