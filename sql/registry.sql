@@ -379,9 +379,9 @@ CREATE FUNCTION @extschema@.snowflake_origin(id bigint)
         ) AS f
         JOIN (
             SELECT g.node_name, g.worker_id, g.floor, g.until
-            FROM snowflake_internal.snowflake_registry_groups g WHERE g.node_id IS NOT NULL
+            FROM snowflake_internal.snowflake_registry_groups g
             UNION ALL
             SELECT h.node_name, h.worker_id, h.floor, h.until FROM snowflake_internal.snowflake_registry_leases h
         ) AS l ON l.worker_id = f.worker % r.homes AND l.floor < f.tick AND f.tick <= l.until
-        WHERE f.datacenter = r.datacenter_id AND f.worker / r.homes <= r.backup_workers AND $1 >= 0;
+        WHERE f.datacenter = r.datacenter_id AND f.worker / r.homes <= r.backup_workers;
     END;
