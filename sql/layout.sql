@@ -31,7 +31,7 @@ BEGIN
     -- Several restores or jobs may insert at the same time: the second one waits for the record of the first one. Not a
     -- mode that conflicts with the lock of their INSERT: two of them would wait for each other.
     LOCK TABLE snowflake_internal.snowflake_config IN SHARE UPDATE EXCLUSIVE MODE;
-    recorded := string_to_array(coalesce(snowflake_internal.snowflake_own_layouts(), ''), ', ');
+    recorded := string_to_array(snowflake_internal.snowflake_own_layouts(), ', ');
     IF layouts <@ recorded THEN
         RETURN false;
     END IF;

@@ -141,7 +141,7 @@ BEGIN
         node_id, node_name, worker_id, floor, until)
     VALUES (ended.node_id, ended.node_name, ended.worker_id, ended.floor, ended.until);
     UPDATE snowflake_internal.snowflake_registry_groups g
-    SET node_id = NULL, floor = NULL, number = NULL, nonce = NULL, until = ended.until
+    SET node_id = NULL, floor = NULL, number = NULL, nonce = NULL
     WHERE g.worker_id = ended.worker_id;
 END
 $$;
@@ -265,7 +265,7 @@ BEGIN
     ELSIF operation = 'retire' THEN
         FOR own IN
             SELECT * FROM snowflake_internal.snowflake_registry_groups g
-            WHERE g.node_name = note_or_name AND g.node_id IS NOT NULL ORDER BY g.worker_id FOR UPDATE
+            WHERE g.node_name = note_or_name AND g.node_id IS NOT NULL FOR UPDATE
         LOOP
             PERFORM snowflake_internal.snowflake_fleet_end(own);
             latest := greatest(latest, own.until);
@@ -379,9 +379,9 @@ CREATE FUNCTION @extschema@.snowflake_origin(id bigint)
         ) AS f
         JOIN (
             SELECT g.node_name, g.worker_id, g.floor, g.until
-            FROM snowflake_internal.snowflake_registry_groups g WHERE g.node_id IS NOT NULL
+            FROM snowflake_internal.snowflake_registry_groups g
             UNION ALL
             SELECT h.node_name, h.worker_id, h.floor, h.until FROM snowflake_internal.snowflake_registry_leases h
         ) AS l ON l.worker_id = f.worker % r.homes AND l.floor < f.tick AND f.tick <= l.until
-        WHERE f.datacenter = r.datacenter_id AND f.worker / r.homes <= r.backup_workers AND $1 >= 0;
+        WHERE f.datacenter = r.datacenter_id AND f.worker / r.homes <= r.backup_workers;
     END;

@@ -42,7 +42,7 @@ DECLARE
     statement text;
 BEGIN
     FOR statement IN
-        SELECT DISTINCT format('REVOKE ALL ON %s FROM %s CASCADE', o.described,
+        SELECT DISTINCT format('REVOKE ALL ON %s FROM %s', o.described,
             snowflake_internal.snowflake_grantee(a.grantee))
         FROM pg_extension e
         JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.deptype = 'e',

@@ -1,6 +1,5 @@
 -- Conversion of existing keys: the functions, a script and its way back, obstacles, errors.
 CREATE EXTENSION snowflake_id;
-\set SHOW_CONTEXT never
 \set VERBOSITY terse
 
 -- ---- the functions ----
@@ -44,17 +43,18 @@ DO $$ BEGIN EXECUTE (SELECT back FROM regress_shop.kept); END $$;
 INSERT INTO regress_shop."Order" (customer) VALUES (1) RETURNING id;
 INSERT INTO regress_shop.customer (name) VALUES ('Edsger') RETURNING id;
 
--- ---- obstacles ----
-ALTER TABLE regress_shop.note ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
-CREATE TABLE regress_shop.child (id integer DEFAULT 7) INHERITS (regress_shop.note);
-\set VERBOSITY default
-DO $$ BEGIN EXECUTE (SELECT script FROM snowflake_convert('regress_shop.note')); END $$;
-
 -- ---- errors ----
+\set VERBOSITY default
 SELECT snowflake_convert('regress_shop.kept');
 SELECT snowflake_convert('regress_shop.note', NULL);
 SELECT snowflake_convert_schema('regress_shop', '{nothing}');
 SELECT snowflake_convert_schema('regress_shop', NULL);
+
+-- ---- obstacles ----
+ALTER TABLE regress_shop.note ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+CREATE TABLE regress_shop.child (id integer DEFAULT 7) INHERITS (regress_shop.note);
+\set SHOW_CONTEXT never
+DO $$ BEGIN EXECUTE (SELECT script FROM snowflake_convert('regress_shop.note')); END $$;
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 DO $$ BEGIN EXECUTE (SELECT script FROM snowflake_convert('regress_shop.customer')); END $$;
 ROLLBACK;

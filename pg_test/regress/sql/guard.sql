@@ -29,6 +29,8 @@ INSERT INTO t VALUES (snowflake_nextval());
 SET session_replication_role = replica;
 INSERT INTO t VALUES (snowflake_encode('2026-01-02 03:04Z', 257, 9), 'of another');
 \echo :LAST_ERROR_SQLSTATE
+SELECT right(error_of(format('INSERT INTO t VALUES (snowflake_encode(''2026-01-02 03:04Z'', 257, 9), %L)', repeat('x', n))), 5)
+FROM generate_series(179, 180) AS n;
 INSERT INTO t SELECT snowflake_encode(now(), worker, 0) FROM generate_series(0, 1023) AS worker WHERE worker % 256 <> 1;
 INSERT INTO t VALUES (NULL), (-1), (-9223372036854775808);
 SELECT count(*) FROM t;
@@ -68,6 +70,9 @@ DROP DOMAIN key;
 -- it is a replica trigger for inserted rows, with a condition
 SELECT fires, condition, enable, error_of(format($$
     CREATE TABLE t AS SELECT 1::bigint AS id;
+    CREATE TRIGGER with_condition BEFORE UPDATE ON t FOR EACH ROW WHEN (OLD.id = 1) EXECUTE FUNCTION snowflake_refuse_own_worker();
+    CREATE TABLE u AS TABLE t;
+    CREATE TRIGGER guard BEFORE INSERT ON u FOR EACH ROW WHEN (NEW.id = 1) EXECUTE FUNCTION snowflake_refuse_own_worker();
     CREATE TRIGGER guard %s ON t FOR EACH ROW %s EXECUTE FUNCTION snowflake_refuse_own_worker();
     ALTER TABLE t %s TRIGGER guard;
     %s

@@ -102,7 +102,7 @@ fn each_obstacle_is_named_and_can_be_removed() {
 #[test]
 fn not_null_constraints_of_other_names_are_obstacles() {
     let database = shop(
-        "CREATE TABLE app.file (ref integer NOT NULL, name text, PRIMARY KEY (ref, name));
+        "CREATE TABLE app.file (ref integer NOT NULL CHECK (ref > 0), name text, PRIMARY KEY (ref, name));
          CREATE TABLE app.t_file (PRIMARY KEY (ref, name), FOREIGN KEY (ref) REFERENCES app.t) INHERITS (app.file)",
     );
     let mut owner = database.connect_as("owner");

@@ -648,8 +648,10 @@ fn a_layout_changes_only_to_higher_ids_or_on_request() {
     let mut server = Server::builder().setting(EPOCH, EARLIER).start_with_extension();
     run(&mut server.connect(), &format!("CREATE ROLE clerk LOGIN; {ORDERS}"));
     restart_with(&mut server, None);
+    // The time and the datacenter of its IDs are those of the default layout's.
+    const SPLIT: &str = "41/12/10 1ms 2024-01-01 00:00:00+00";
     const LOWER: &str = "new snowflake IDs would be lower than existing ones in this database";
-    let both = format!("SELECT snowflake_internal.snowflake_set_layouts('{{{OTHER},{DEFAULT}}}')");
+    let both = format!("SELECT snowflake_internal.snowflake_set_layouts('{{{DEFAULT},{SPLIT}}}')");
     // A record that a later version has written: its IDs cannot be compared.
     let unknown = "CREATE OR REPLACE FUNCTION snowflake_internal.snowflake_own_layouts() RETURNS text LANGUAGE sql STABLE AS
                    $$ SELECT '50/13 1us' $$";
@@ -683,7 +685,10 @@ fn a_layout_changes_only_to_higher_ids_or_on_request() {
     for (role, before, call, code, message) in cases {
         let mut session = server.connect_as(role);
         run(&mut session, before);
-        assert_eq!(fails(&mut session, code, call).message, message, "{role} {before}");
+        let failure = fails(&mut session, code, call);
+        assert_eq!(failure.message, message, "{role} {before}");
+        let hint = "If it has no IDs of that layout, call snowflake_change_layout(has_ids => false).";
+        assert!(code != "55000" || failure.hint.ends_with(hint), "{failure}");
         fails(&mut server.connect(), "55000", MAKE);
     }
     let mut session = server.connect();

@@ -270,18 +270,20 @@ fn a_column_without_a_unique_index_of_its_own_gets_no_ids() {
     let mut session = database.connect();
     run(
         &mut session,
-        "CREATE TABLE target (id bigint, at bigint, n bigint UNIQUE, small integer UNIQUE, part bigint, plain bigint, invalid bigint CONSTRAINT invalid UNIQUE,
+        "CREATE TABLE target (id bigint, at bigint, n bigint, UNIQUE (n) INCLUDE (at), small integer UNIQUE, part bigint, plain bigint, invalid bigint CONSTRAINT invalid UNIQUE,
                               PRIMARY KEY (id, at));
          CREATE UNIQUE INDEX ON target (part) WHERE n > 0;
          CREATE INDEX ON target (plain);
          CREATE TABLE \"its own\" (\"the ID\" bigint UNIQUE);
          UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'invalid'::regclass",
     );
-    for column_name in ["id", "at", "small", "part", "plain", "invalid", "none", "ctid"] {
+    for column_name in ["id", "at", "small", "part", "plain", "invalid", "No one", "ctid"] {
         let call = format!("SELECT snowflake_next_at('2025-01-01Z', 900, 'target', '{column_name}')");
         let failure = fails(&mut session, "55000", &call);
         assert_eq!(failure.message, "snowflake_next_at needs a bigint column with a unique index of its own");
-        assert!(failure.detail.contains(column_name) && failure.hint.contains("primary key"), "{failure}");
+        let named = if column_name == "No one" { "\"No one\"" } else { column_name };
+        assert_eq!(failure.detail, format!("Column {named} of public.target is none."));
+        assert!(failure.hint.contains("primary key"), "{failure}");
     }
     run(
         &mut session,
@@ -334,7 +336,10 @@ const INSERT: &str =
 fn transactions_at_one_time_get_different_ids() {
     let database = database();
     let (mut first, mut watching) = (database.connect(), database.connect());
-    run(&mut first, "CREATE TABLE target (id bigint PRIMARY KEY)");
+    run(
+        &mut first,
+        "CREATE TABLE target (id bigint PRIMARY KEY); CREATE TABLE another (LIKE target INCLUDING ALL)",
+    );
     run(&mut first, "BEGIN");
     let of_first: i64 = one(&mut first, INSERT);
     let mut second = database.connect();
@@ -344,10 +349,11 @@ fn transactions_at_one_time_get_different_ids() {
         let waits = format!("SELECT wait_event = 'advisory' FROM pg_stat_activity WHERE pid = {pid}");
         (one::<Option<bool>>(&mut watching, &waits) == Some(true)).then_some(())
     });
-    // Another worker does not wait.
+    // Another worker and another table do not wait.
     let mut other = database.connect();
     run(&mut other, "SET lock_timeout = '1s'");
     one::<i64>(&mut other, &INSERT.replace("900", "901"));
+    one::<i64>(&mut other, &INSERT.replace("target", "another"));
     run(&mut first, "COMMIT");
     assert_eq!(waiting.join().expect("no error"), of_first + 1);
 

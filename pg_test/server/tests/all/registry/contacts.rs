@@ -1,11 +1,11 @@
 //! Contacts with a registry: which node gets which worker, with which floor, and what a node is told that must not go on.
 
 use super::nodes::{
-    AFTER_GRANT, Answer, Lease, MINUTE, Node, draw, free_in, move_elsewhere, now, registry, rows,
-    single_registry, small_registry,
+    AFTER_GRANT, Answer, Lease, MINUTE, Node, draw, free_in, move_elsewhere, now, registry, registry_on,
+    rows, single_registry, small_registry, time,
 };
 use postgres::Client;
-use snowflake_server_tests::sql::{Failure, assert_shows, column, fails, one, run, wait_for_lock};
+use snowflake_server_tests::sql::{Failure, assert_shows, column, one, run, wait_for_lock};
 use snowflake_server_tests::{Server, alone, pg_version, secs};
 use std::sync::Barrier;
 use std::thread;
@@ -35,10 +35,15 @@ fn a_contact_renews_and_its_repetition_gets_the_same_lease() {
     node.clock = "clock_timestamp() - interval '10 min'".into();
     assert_eq!(node.granted(&mut session).until, renewed.until.max(node.lease.clone().unwrap().until));
     assert_eq!(one::<i64>(&mut server.connect(), "SELECT count(*) FROM snowflake_fleet"), 1);
-    // The view has the registry's time, and how far the node's clock was off.
-    let seen = "SELECT format('%s %s', abs(extract(epoch FROM last_contact_at - clock_timestamp())) < 120,
-                    clock_offset_ms BETWEEN -720000 AND -600000 + 1) FROM snowflake_fleet";
-    assert_eq!(one::<String>(&mut server.connect(), seen), "t t");
+    // The view has the registry's time, and how far the node's clock was off; and where its last contact came from.
+    let elsewhere = "UPDATE snowflake_internal.snowflake_registry_groups SET address = '192.0.2.1'";
+    run(&mut server.connect(), elsewhere);
+    let until = node.granted(&mut session).until;
+    let seen = "SELECT format('%s %s %s %s %s %s', abs(extract(epoch FROM last_contact_at - clock_timestamp())) < 120,
+                    clock_offset_ms BETWEEN -720000 AND -600000 + 1, in_recovery, coalesce(host(address), 'a socket'), version,
+                    (extract(epoch FROM granted_until - '2024-01-01Z') * 1000)::bigint) FROM snowflake_fleet";
+    let row: String = one(&mut server.connect(), seen);
+    assert_eq!(row, format!("t t f a socket 1.0.0 {until}"));
 }
 
 /// The clock of such a server is the registry's, and both fail over together.
@@ -54,8 +59,11 @@ fn a_server_of_the_registrys_own_cluster_is_refused() {
     for mut own in [Node { system_identifier, ..node.clone() }, Node { system_identifier, ..Node::new("b") }]
     {
         let refusal = own.refused(&mut session, "own");
-        assert!(refusal.detail.contains("or was copied from it"), "{refusal:?}");
-        assert!(refusal.hint.contains("snowflake_registry_reserve"), "{refusal:?}");
+        let both = format!("or was copied from it: both have the system identifier {system_identifier}.");
+        assert!(refusal.detail.ends_with(&both), "{refusal:?}");
+        let by_hand = "reserve a number for each with snowflake_registry_reserve, set snowflake_id.worker_id, and remove \
+                       snowflake_id.registry.";
+        assert!(refusal.hint.ends_with(by_hand), "{refusal:?}");
     }
     // Nor does its clock find out what was lost.
     assert_eq!((rows(&mut operator), free_in(&mut operator)), (before, Some(f64::INFINITY)));
@@ -73,9 +81,10 @@ fn another_copy_of_a_node_is_told_that_its_lease_is_over_and_changes_nothing() {
     node.granted(&mut session);
     let before = rows(&mut server.connect());
     // The same number with another nonce, and a lower one.
-    assert_eq!(copy.clone().over(&mut session).lease, None);
-    copy.number = 1;
     copy.clone().over(&mut session);
+    copy.number = 1;
+    let detail = "Contact 3 has renewed the lease of worker 0: a copy of this node may be running.";
+    assert_eq!(copy.clone().over(&mut session).detail, detail);
     assert_eq!(copy.send(&mut session).answer, "over");
     // A claim of this life with the last number and another nonce, and with a stale one.
     for number in [1, 2] {
@@ -85,27 +94,12 @@ fn another_copy_of_a_node_is_told_that_its_lease_is_over_and_changes_nothing() {
     let lease = node.lease.clone().map(|lease| Lease { floor: lease.floor + 1, ..lease });
     Node { lease, number: 100, ..node.clone() }.over(&mut session);
     // An `until` that nobody granted.
-    let lease = node.lease.clone().map(|lease| Lease { until: 1 << 62, ..lease });
-    Node { lease, number: 100, ..node.clone() }.over(&mut session);
+    for until in [0, 1 << 62] {
+        let lease = node.lease.clone().map(|lease| Lease { until, ..lease });
+        Node { lease, number: 100, ..node.clone() }.over(&mut session);
+    }
     assert_eq!(rows(&mut server.connect()), before);
     node.granted(&mut session);
-}
-
-#[test]
-fn a_node_has_one_lease_in_its_life() {
-    let server = small_registry();
-    let mut session = server.connect_as("node");
-    let mut node = Node::small("a");
-    node.granted(&mut session);
-    let claim = Node { lease: None, ..node.clone() };
-    server.clock().forward(AFTER_GRANT);
-    // Its group goes to another, of that name.
-    let mut other = Node::small("a");
-    assert_eq!(other.granted(&mut session).worker, 0);
-    assert_eq!(claim.send(&mut session).answer, "over");
-    node.over(&mut session);
-    // With a new id.
-    assert_eq!(node.granted(&mut session).worker, 1);
 }
 
 // ---- above the fence ----
@@ -130,30 +124,36 @@ fn a_group_is_leased_again_above_the_last_grant_and_its_ids_are_traced() {
     second.refused(&mut session, "full");
     server.clock().forward(30 * MINUTE + secs(1));
     // A clock that has not passed it is no reason to hand it out.
-    let mut slow = Node { clock: "clock_timestamp() - interval '50 min'".into(), ..Node::single("c") };
-    let refusal = slow.refused(&mut session, "clock");
-    assert!(refusal.detail.contains("a worker is free from"), "{refusal:?}");
+    let clock: String = one(&mut operator, "SELECT (clock_timestamp() - interval '50 min')::text");
+    let refusal = Node { clock: format!("'{clock}'"), ..Node::single("c") }.refused(&mut session, "clock");
+    let free = time(&mut operator, ahead.until + 1);
+    for words in [format!("the node reads {clock}, and that"), format!("a worker is free from {free} on.")] {
+        assert!(refusal.detail.contains(&words), "{refusal:?}");
+    }
     let next = second.granted(&mut session);
     assert!(next.floor >= ahead.until && next.until > next.floor, "{next:?} after {ahead:?}");
     first.over(&mut session);
 
     let origin = |tick: i64, worker: i64| {
         format!(
-            "SELECT node_name || ' ' || home_worker_id || ' ' || lane FROM snowflake_origin({})",
+            "SELECT format('%s %s %s %s %s', node_name, home_worker_id, lane, leased_from, leased_until)
+             FROM snowflake_origin({})",
             (tick << 22) + (worker << 20)
         )
     };
     // Lane 3 of the only home worker is worker 3.
     for (tick, traced) in [
         (lease.floor, None),
-        (lease.floor + 1, Some("a 0 3")),
-        (ahead.until, Some("a 0 3")),
-        (next.floor + 1, Some("b 0 3")),
-        (next.until, Some("b 0 3")),
+        (lease.floor + 1, Some(("a", &ahead))),
+        (ahead.until, Some(("a", &ahead))),
+        (next.floor + 1, Some(("b", &next))),
+        (next.until, Some(("b", &next))),
         (next.until + 1, None),
     ] {
         let found: Vec<String> = column(&mut operator, &origin(tick, 3));
-        assert_eq!(found.first().map(String::as_str), traced, "{tick} {ahead:?} {next:?}");
+        let mut at = |tick| time(&mut operator, tick);
+        let traced = traced.map(|(name, of)| format!("{name} 0 3 {} {}", at(of.floor + 1), at(of.until)));
+        assert_eq!(found.first(), traced.as_ref(), "{tick} {ahead:?} {next:?}");
     }
     assert_eq!(column::<String>(&mut operator, "SELECT node_name FROM snowflake_origin(-1)"), [""; 0]);
 }
@@ -162,6 +162,9 @@ fn a_group_is_leased_again_above_the_last_grant_and_its_ids_are_traced() {
 fn a_node_gets_its_names_last_group_or_one_never_used_or_the_one_free_longest() {
     let server = small_registry();
     let mut session = server.connect_as("node");
+    // The lowest of those never used, wherever its row is.
+    let moves = "UPDATE snowflake_internal.snowflake_registry_groups SET note = NULL WHERE worker_id = 0";
+    run(&mut server.connect(), moves);
     assert_eq!(Node::small("a").granted(&mut session).worker, 0);
     server.clock().forward(MINUTE);
     assert_eq!(Node::small("b").granted(&mut session).worker, 1);
@@ -185,37 +188,41 @@ fn each_refusal_has_the_hint_of_its_cause() {
     let server = small_registry();
     let (mut session, mut operator) = (server.connect_as("node"), server.connect());
     let small = || Node::small("b");
-    let told = |node: &mut Node, session: &mut Client, reason, words: &str| {
-        let hint = node.refused(session, reason).hint;
-        assert!(hint.contains(words), "{words:?} in {hint}");
+    let told = |node: &mut Node, session: &mut Client, reason, detail: &str, hint: &str| {
+        let refusal = node.refused(session, reason);
+        assert!(refusal.detail.contains(detail) && refusal.hint == hint, "{refusal:?}");
     };
-    let settings = "Correct snowflake_id.registry, or layout, tick, epoch, backup_workers and datacenter_id";
-    told(&mut Node { datacenter: 1, ..small() }, &mut session, "settings", settings);
-    told(&mut Node::new("b"), &mut session, "settings", settings);
-    let other = "Correct snowflake_id.registry; or if this registry was created with replaces_lost => true in place of the";
-    told(&mut Node { registry: Some(draw()), ..small() }, &mut session, "settings", other);
-    let clocks = "Compare the clocks of this server and of the registry with the true time";
-    for wrong in ["+ interval '2 h'", "- interval '1 day'"] {
-        let clock = format!("clock_timestamp() {wrong}");
-        told(&mut Node { clock, ..small() }, &mut session, "clock", clocks);
+    let settings = "Correct snowflake_id.registry, or layout, tick, epoch, backup_workers and datacenter_id of this server.";
+    let registry = one(&mut operator, "SELECT id::text FROM snowflake_internal.snowflake_registry");
+    let mut ours = Node { datacenter: 1, registry, ..small() };
+    told(&mut ours, &mut session, "settings", "datacenter_id 1.", settings);
+    let other = "Correct snowflake_id.registry; or if this registry was created with replaces_lost => true in place of the \
+                 server's, stop the server, delete its folder snowflake_id, and start it.";
+    told(&mut Node { registry: Some(draw()), ..small() }, &mut session, "settings", "The registry", other);
+    let clocks = "Compare the clocks of this server and of the registry with the true time, and correct the one that is wrong.";
+    for wrong in ["'294276-01-01 00:00:00+00'", "'2025-12-31 01:02:03+00'"] {
+        let wrong = Node { clock: wrong.into(), ..small() };
+        let detail = format!("The clock of the node reads {}, and", wrong.clock.trim_matches('\''));
+        told(&mut wrong.clone(), &mut session, "clock", &detail, clocks);
     }
     run(&mut operator, "SELECT snowflake_registry_reserve(n, 'legacy') FROM generate_series(1, 3) AS n");
-    Node::small("a").granted(&mut session);
-    told(&mut small(), &mut session, "full", "snowflake_registry_unreserve");
-    told(&mut small(), &mut session, "full", "snowflake_registry_retire helps only against a server that");
+    let until = Node::small("a").granted(&mut session).until;
+    let full = "Wait; or stop servers that need no IDs, or end a reservation with snowflake_registry_unreserve. \
+                snowflake_registry_retire helps only against a server that you cannot stop: no worker is free before its lease \
+                ends.";
+    let free = format!("reserved, and none comes free before {}.", time(&mut operator, until + 1));
+    told(&mut small(), &mut session, "full", &free, full);
     server.clock().forward(AFTER_GRANT + MINUTE);
     run(&mut operator, "SELECT snowflake_registry_reserve(0, 'legacy')");
-    told(&mut small(), &mut session, "full", "snowflake_registry_unreserve");
+    told(&mut small(), &mut session, "full", "Every worker is leased or reserved.", full);
     move_elsewhere(&mut operator);
-    told(&mut Node { clock: "'2026-01-01Z'".into(), ..small() }, &mut session, "clock", clocks);
+    let mut behind = Node { clock: "'2026-01-01Z'".into(), ..small() };
+    told(&mut behind, &mut session, "clock", "the node reads 2026-01-01", clocks);
     run(&mut operator, "SELECT snowflake_registry_vouch(), snowflake_registry_unreserve(3)");
     move_elsewhere(&mut operator);
-    told(
-        &mut small(),
-        &mut session,
-        "doubt",
-        "lost_after in snowflake_fleet_capacity, call snowflake_registry_vouch",
-    );
+    let doubt = "Wait until then; or if the registry lost no commit since lost_after in snowflake_fleet_capacity, call \
+                 snowflake_registry_vouch there.";
+    told(&mut small(), &mut session, "doubt", "and leases no worker before ", doubt);
 }
 
 // ---- at once ----
@@ -243,14 +250,6 @@ fn granted(answers: &[Answer]) -> Vec<i32> {
     let mut workers: Vec<i32> = answers.iter().filter_map(|a| Some(a.lease.as_ref()?.worker)).collect();
     workers.sort_unstable();
     workers
-}
-
-#[test]
-fn a_thousand_claims_at_once_get_a_thousand_groups() {
-    let _alone = alone();
-    let server = registry(", layout => '41/12/10'");
-    let answers = claim_at_once(&server, "41/12/10", (50, 20));
-    assert_eq!(granted(&answers), Vec::from_iter(0..1_000));
 }
 
 #[test]
@@ -300,23 +299,28 @@ fn a_node_that_does_not_fit_is_refused_with_both_sides_named() {
     let server = registry("");
     let mut session = server.connect_as("node");
     let node = Node::new("a");
-    for (other, named) in [
-        (Node { layout: "41/11/11".into(), ..node.clone() }, "layout 41/11/11"),
-        (Node { tick_ms: 10, ..node.clone() }, "tick 10 ms"),
-        (Node { backups: 7, ..node.clone() }, "backup_workers 7"),
-        (Node { layout: "x".repeat(1_000), ..node.clone() }, "xxxx"),
+    let layout = "x".repeat(1_000);
+    for mut other in [
+        Node { layout: layout.clone(), ..node.clone() },
+        Node { tick_ms: 10, ..node.clone() },
+        Node { backups: 7, ..node.clone() },
     ] {
-        let refusal = other.clone().refused(&mut session, "settings");
-        assert!(refusal.detail.contains("41/10/12") && refusal.detail.contains(named), "{refusal:?}");
-        assert!(refusal.detail.len() < 400, "{}", refusal.detail.len());
+        other.refused(&mut session, "settings");
     }
-    let refusal = Node { registry: Some(draw()), ..node.clone() }.refused(&mut session, "settings");
-    assert!(refusal.detail.contains(&refusal.registry), "{refusal:?}");
-    let refusal = Node { datacenter: 1, ..node.clone() }.refused(&mut session, "settings");
-    assert!(
-        refusal.detail.contains("datacenter_id 0;") && refusal.detail.contains("datacenter_id 1."),
-        "{refusal:?}"
+    // The epoch alone, and all at once.
+    let at_2020 = |node: &Node| node.query().replace("'2024-01-01 00:00:00+00'", "'2020-01-01 00:00:00+00'");
+    assert_eq!(session.query_one(&at_2020(&node), &[]).expect("a row").get::<_, &str>("reason"), "settings");
+    let all = Node { registry: Some(draw()), tick_ms: 10, backups: 7, datacenter: 1, layout, ..node.clone() };
+    let row = session.query_one(&at_2020(&all), &[]).expect("a refusal");
+    let detail = format!(
+        "The registry is {}, with layout 41/10/12, tick 1 ms, epoch 2024-01-01 00:00:00+00, backup_workers 3 and datacenter_id 0; \
+         the node is of registry {}, with layout {}, tick 10 ms, epoch 2020-01-01 00:00:00+00, backup_workers 7 and \
+         datacenter_id 1.",
+        row.get::<_, String>("registry"),
+        all.registry.expect("another"),
+        &all.layout[..64]
     );
+    assert_eq!(row.get::<_, String>("detail"), detail);
     for clock in [
         "clock_timestamp() + interval '1 h 1 min'",
         "'294276-01-01 00:00Z'",
@@ -349,28 +353,37 @@ fn whatever_a_node_sends_hurts_no_other() {
     let lease = victim.granted(&mut session);
     let good = victim.clone();
     let as_sent = Node { id: draw(), lease: None, number: 1, nonce: draw(), ..good.clone() }.query();
-    for (from, to) in [
-        ("'victim'".to_owned(), "NULL".to_owned()),
-        ("'victim'".to_owned(), "''".to_owned()),
-        ("'victim'".to_owned(), "repeat('x', 10000000)".to_owned()),
-        ("'victim'".to_owned(), "E'a\\nLOG: forged'".to_owned()),
+    let (before, arguments) = as_sent.split_once("contact(").expect("a call");
+    let arguments: Vec<&str> = arguments.trim_end_matches(')').split(',').collect();
+    // Each argument but those that may be null; the fourth is the name, the eleventh the layout, the last the version.
+    let nulls = [1, 2, 3, 4, 5, 9, 10, 11, 12, 13, 14, 15, 16];
+    let nulls = nulls.map(|n| (n, "NULL", "22004", "Only registry_id and those of a lease".to_owned()));
+    let characters = |count| format!("It has {count} characters.");
+    let lengths = |name, layout, version| {
+        format!("The arguments have these lengths: node_name {name}, layout {layout}, version {version}.")
+    };
+    for (n, to, code, detail) in nulls.into_iter().chain([
+        (6, "0", "22004", "of a lease all or none.".to_owned()),
+        (3, "''", "22023", characters(0)),
+        (3, "repeat(E'\\U0001f600', 254) || 'ab'", "22023", characters(256)),
+        (3, "repeat('x', 10000000)", "22023", lengths(10_000_000, 8, 5)),
+        (3, "E'a\\nLOG: forged'", "22023", characters(13)),
+        (3, "E'a\\x7f'", "22023", characters(2)),
         // C1: some terminals take this for ESC [.
-        ("'victim'".to_owned(), "E'a\\u009b31m'".to_owned()),
-        ("NULL, NULL, NULL,".to_owned(), "0, NULL, NULL,".to_owned()),
-        ("NULL, NULL, NULL, clock_timestamp()".to_owned(), "NULL, NULL, NULL, NULL".to_owned()),
-        ("'1.0.0'".to_owned(), "repeat('1', 1021)".to_owned()),
-    ] {
-        assert!(as_sent.contains(&from), "{from} is not in {as_sent}");
-        let error = session.query(&as_sent.replacen(&from, &to, 1), &[]).expect_err(&to);
-        let failure = Failure::from(&error);
-        assert!(["22004", "22023"].contains(&failure.code.as_str()), "{to}: {failure}");
-        assert!(
-            failure.text().len() < 500 && !failure.detail.is_empty() && !failure.hint.is_empty(),
-            "{failure}"
-        );
+        (3, "E'a\\u009b31m'", "22023", characters(5)),
+        (3, "E'a\\u009f'", "22023", characters(2)),
+        (10, "repeat('4', 1021)", "22023", lengths(6, 1_021, 5)),
+        (16, "repeat('1', 1021)", "22023", lengths(6, 8, 1_021)),
+    ]) {
+        let mut changed = arguments.clone();
+        changed[n] = to;
+        let call = format!("{before}contact({})", changed.join(","));
+        let failure = Failure::from(&session.query(&call, &[]).expect_err(to));
+        assert!(failure.code == code && failure.detail.contains(&detail), "{n} {to}: {failure}");
+        assert!(failure.text().len() < 500 && !failure.hint.is_empty(), "{failure}");
     }
-    let nulls = ["NULL"; 17].join(", ");
-    fails(&mut session, "22004", &format!("SELECT snowflake_internal.snowflake_registry_contact({nulls})"));
+    // As long as one may be.
+    Node { name: "\u{1f600}".repeat(255), ..Node::new("") }.granted(&mut session);
     run(&mut session, "BEGIN READ ONLY");
     let error = Failure::from(&session.query(&as_sent, &[]).expect_err("a read-only transaction"));
     assert!(error.code == "25006" && error.detail.contains("for role node"), "{error}");
@@ -442,10 +455,12 @@ fn what_is_granted_is_committed_durably_even_where_commits_are_not() {
             run(&mut operator, if configured == "off" { "ROLLBACK" } else { "COMMIT" });
         }
     }
-    run(&mut operator, "SET idle_in_transaction_session_timeout = 5000; BEGIN");
-    run(&mut operator, "SELECT snowflake_registry_vouch()");
-    assert_shows(&mut operator, "idle_in_transaction_session_timeout", "5s");
-    run(&mut operator, "COMMIT");
+    for (configured, used) in [("5s", "5s"), ("1min", "1min"), ("2min", "1min")] {
+        run(&mut operator, &format!("SET idle_in_transaction_session_timeout = '{configured}'; BEGIN"));
+        run(&mut operator, "SELECT snowflake_registry_vouch()");
+        assert_shows(&mut operator, "idle_in_transaction_session_timeout", used);
+        run(&mut operator, "COMMIT");
+    }
 }
 
 #[test]
@@ -481,4 +496,24 @@ fn a_contact_waits_for_no_lock_without_an_end() {
     assert_eq!(Failure::from(&error).code, "55P03");
     run(&mut other, "COMMIT");
     node.granted(&mut session);
+}
+
+/// The last tick of all is granted, and the clock may not reach it.
+#[test]
+fn a_lease_ends_with_the_layout() {
+    let server = registry_on(Server::builder().without_library().faketime(true), ", '1 h', '31/4/28', '1 s'");
+    let last = (1 << 31) - 1;
+    let seconds = "SELECT extract(epoch FROM clock_timestamp() - '2024-01-01Z')::bigint";
+    let seconds: i64 = one(&mut server.connect(), seconds);
+    server.clock().forward(secs((last - 1_800 - seconds) as u64));
+    let mut session = server.connect_as("node");
+    let node = |clock: &str| Node {
+        layout: "31/4/28".into(),
+        tick_ms: 1_000,
+        clock: format!("timestamptz '2024-01-01Z' + {last} * interval '1 s' - interval '{clock}'"),
+        ..Node::new("a")
+    };
+    let refusal = node("0.999 s").refused(&mut session, "clock");
+    assert!(refusal.detail.contains("or the end of the layout"), "{refusal:?}");
+    assert_eq!(node("1 s").granted(&mut session).until, last);
 }

@@ -32,7 +32,7 @@ const BEGIN: i64 = 1_000;
 /// What the functions read instead of the clock and the timeline, and each step of a history in one call.
 const TOOLS: &str = "
 CREATE FUNCTION fuzz_clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS
-    $$SELECT timestamptz '2024-01-01 00:00:00+00' + current_setting('fuzz.clock')::bigint * interval '1 s'$$;
+    $$SELECT timestamptz '2024-01-01 00:00:00+00' + (current_setting('fuzz.clock')::bigint + 0.9) * interval '1 s'$$;
 CREATE FUNCTION fuzz_state() RETURNS text LANGUAGE sql VOLATILE AS $$
     SELECT format('fence %s before %s elsewhere %s:%s', r.fence, nullif(r.fence_before, r.fence),
         r.written_in <> snowflake_internal.snowflake_fleet_location(),
@@ -49,7 +49,7 @@ BEGIN
     PERFORM set_config('fuzz.clock', clock::text, false), set_config('fuzz.timeline', timeline::text, false);
     SELECT c.answer, c.worker_id, c.floor, c.until, c.reason INTO told, worker, granted_floor, granted_until, reason
     FROM snowflake_internal.snowflake_registry_contact(NULL, 1, node::uuid, name, number, nonce::uuid, leased, low, high,
-        timestamptz '2024-01-01 00:00:00+00' + node_clock * interval '1 s', '28/4/31', 1000,
+        timestamptz '2024-01-01 00:00:00+00' + (node_clock + 0.9) * interval '1 s', '28/4/31', 1000,
         '2024-01-01 00:00:00+00', 7, 0, false, '1.0.0') AS c;
     state := fuzz_state();
 END $$;

@@ -13,14 +13,19 @@ fn a_registry_needs_nothing_preloaded_and_is_created_once() {
     run(&mut session, "CREATE ROLE node LOGIN; CREATE EXTENSION snowflake_id");
     let none = fails(&mut session, "55000", "SELECT snowflake_registry_retire('a')");
     assert!(none.hint.contains("snowflake_registry_create"), "{none}");
+    assert_eq!(none.detail, "The table snowflake_registry has no row.");
+    let named = "grant_length layout tick epoch backup_workers datacenter_id clock_tolerance replaces_lost";
+    for argument in named.split(' ') {
+        let create = format!("SELECT snowflake_registry_create('node', {argument} => NULL)");
+        let hint = fails(&mut session, "22004", &create).hint;
+        assert!(hint.starts_with("Leave out an argument"), "{argument}: {hint}");
+    }
     for (arguments, code) in [
-        ("'node', NULL", "22004"),
-        ("'node', '1.9 s'", "22023"),
-        ("'node', '31 days'", "22023"),
-        ("'node', clock_tolerance => NULL", "22004"),
-        ("'node', replaces_lost => NULL", "22004"),
-        ("'node', clock_tolerance => '0.9 s'", "22023"),
-        ("'node', clock_tolerance => '31 min'", "22023"),
+        ("NULL", "22004"),
+        ("'node', '1.999 s'", "22023"),
+        ("'node', '30 days 1 s'", "22023"),
+        ("'node', clock_tolerance => '0.999 s'", "22023"),
+        ("'node', clock_tolerance => '30 min 1 s'", "22023"),
         ("'node', layout => '41-10-12'", "22023"),
         ("'node', layout => 'twitter'", "22023"),
         ("'node', layout => '42/10/12'", "22023"),
@@ -32,13 +37,25 @@ fn a_registry_needs_nothing_preloaded_and_is_created_once() {
         ("'node', epoch => '-infinity'", "22023"),
         ("'node', datacenter_id => 1", "22023"),
         ("'node', datacenter_id => -1, layout => '41/5+5/12'", "22023"),
-        ("'node', datacenter_id => NULL", "22004"),
         ("'node', backup_workers => 16", "22023"),
         ("'node', backup_workers => -1", "22023"),
         ("'nobody'", "42704"),
     ] {
         let failure = fails(&mut session, code, &format!("SELECT snowflake_registry_create({arguments})"));
         assert!(code == "42704" || !failure.detail.is_empty() && !failure.hint.is_empty(), "{failure}");
+    }
+    // What is allowed, to its ends; in whole ticks, and not in fewer than a grant and the tolerance have.
+    for (arguments, ticks) in [
+        ("'2 s', clock_tolerance => '1 s', backup_workers => 0", "2000 1000"),
+        ("'1 h', tick => '10 ms', layout => '39/14/10', backup_workers => 15", "360000 6000"),
+        ("'30 days', clock_tolerance => '15 days', epoch => '0001-01-01Z'", "2592000000 1296000000"),
+        ("'2.4 s', tick => '1 s', layout => '31/20/12', clock_tolerance => '1.2 s'", "3 2"),
+    ] {
+        run(&mut session, &format!("BEGIN; SELECT snowflake_registry_create('node', {arguments})"));
+        let stored =
+            "SELECT concat_ws(' ', grant_ticks, tolerance_ticks) FROM snowflake_internal.snowflake_registry";
+        assert_eq!(one::<String>(&mut session, stored), ticks, "{arguments}");
+        run(&mut session, "ROLLBACK");
     }
     run(&mut session, "SELECT snowflake_registry_create('node')");
     let twice = fails(&mut session, "55000", "SELECT snowflake_registry_create('node')");
@@ -50,33 +67,40 @@ fn a_registry_needs_nothing_preloaded_and_is_created_once() {
     assert_eq!(lease.worker, 0);
     let ahead = lease.until - now(&mut session);
     assert!((3_590_000..=3_600_000).contains(&ahead), "one hour, not {ahead} ms");
+    // Rows that no code of the extension writes.
+    let groups = "UPDATE snowflake_internal.snowflake_registry_groups SET";
+    for null in ["node_name", "floor", "until", "number", "nonce"] {
+        fails(&mut session, "23514", &format!("{groups} {null} = NULL"));
+    }
+    fails(&mut session, "23514", &format!("{groups} note = 'reserved'"));
+    fails(&mut session, "23514", "UPDATE snowflake_internal.snowflake_registry SET is_only = false");
 }
 
 #[test]
 fn a_registry_serves_one_datacenter() {
-    let server = registry(", layout => '41/5+5/12', datacenter_id => 31");
+    let server = registry(", layout => '41/5+5/12', datacenter_id => 31, backup_workers => 4");
     let (mut session, mut operator) = (server.connect_as("node"), server.connect());
     let capacity = "SELECT concat_ws(' ', workers, free) FROM snowflake_fleet_capacity";
-    assert_eq!(column::<String>(&mut operator, capacity), ["8 8"]);
-    let mut here = Node { layout: "41/5+5/12".into(), datacenter: 31, ..Node::new("a") };
+    assert_eq!(column::<String>(&mut operator, capacity), ["6 6"]);
+    let mut here = Node { layout: "41/5+5/12".into(), datacenter: 31, backups: 4, ..Node::new("a") };
     let refusal = Node { datacenter: 30, ..here.clone() }.refused(&mut session, "settings");
     assert!(refusal.detail.contains("datacenter_id 31"), "{refusal:?}");
     assert_eq!(here.granted(&mut session).worker, 0);
     // A reservation takes one as well.
     run(&mut operator, "SELECT snowflake_registry_reserve(3, 'mine')");
-    assert_eq!(column::<String>(&mut operator, capacity), ["8 6"]);
+    assert_eq!(column::<String>(&mut operator, capacity), ["6 4"]);
     // Retired, and not free before its `until`.
     run(&mut operator, "SELECT snowflake_registry_retire('a')");
-    assert_eq!(column::<String>(&mut operator, capacity), ["8 6"]);
-    // Worker 8 is lane 1 of home worker 0.
+    assert_eq!(column::<String>(&mut operator, capacity), ["6 4"]);
+    // Worker 24 is lane 4 of home worker 0, and worker 30 would be lane 5.
     let id = |center: i64, worker: i64| (now(&mut server.connect()) << 22) + (center << 17) + (worker << 12);
     let origin = |id: i64| {
         format!("SELECT node_name || ' ' || home_worker_id || ' ' || lane FROM snowflake_origin({id})")
     };
-    assert_eq!(column::<String>(&mut operator, &origin(id(31, 8))), ["a 0 1"]);
-    assert_eq!(column::<String>(&mut operator, &origin(id(30, 8))), [""; 0]);
-    assert_eq!(column::<String>(&mut operator, &origin(id(31, 9))), [""; 0]);
-    fails(&mut operator, "22023", "SELECT snowflake_registry_reserve(8, 'no lane 0 has it')");
+    assert_eq!(column::<String>(&mut operator, &origin(id(31, 24))), ["a 0 4"]);
+    for (center, worker) in [(30, 24), (31, 25), (31, 30)] {
+        assert_eq!(column::<String>(&mut operator, &origin(id(center, worker))), [""; 0]);
+    }
 }
 
 #[test]
@@ -126,10 +150,13 @@ fn a_registry_is_not_created_in_a_schema_of_an_ordinary_role() {
         &mut session,
         "DROP EXTENSION snowflake_id; CREATE SCHEMA fleet; CREATE EXTENSION snowflake_id SCHEMA fleet",
     );
-    run(&mut session, "SELECT fleet.snowflake_registry_create('node')");
+    let own = "ALTER SCHEMA fleet OWNER TO merchant";
+    run(&mut session, own);
+    fails(&mut session, "55000", "SELECT fleet.snowflake_registry_create('node')");
+    run(&mut session, "ALTER SCHEMA fleet OWNER TO postgres; SELECT fleet.snowflake_registry_create('node')");
     thread::sleep(ms(5));
     // Later, servers call nothing in that schema.
-    run(&mut session, "ALTER SCHEMA fleet OWNER TO merchant");
+    run(&mut session, own);
     assert_eq!(Node::new("a").granted(&mut server.connect_as("node")).worker, 0);
 }
 
@@ -181,11 +208,13 @@ fn nothing_of_the_extension_calls_a_function_that_was_there_before() {
          WHERE d.refclassid = 'pg_proc'::regclass AND p.proowner = 'merchant'::regrole",
     );
     assert_eq!(called, [""; 0]);
-    for schema in ["public", "snowflake_internal"] {
-        run(&mut session, &format!("GRANT CREATE ON SCHEMA {schema} TO merchant"));
+    for (schema, role) in
+        [("public, snowflake_internal", "merchant"), ("snowflake_internal", "merchant"), ("public", "PUBLIC")]
+    {
+        run(&mut session, &format!("GRANT CREATE ON SCHEMA {schema} TO {role}"));
         let open = fails(&mut session, "55000", "SELECT snowflake_registry_create('node')");
-        assert!(open.detail.contains("merchant"), "{open}");
-        run(&mut session, &format!("REVOKE CREATE ON SCHEMA {schema} FROM merchant"));
+        assert_eq!(open.detail, format!("They are: {role}."));
+        run(&mut session, &format!("REVOKE CREATE ON SCHEMA {schema} FROM {role}"));
     }
     run(&mut session, "SELECT snowflake_registry_create('node'), snowflake_registry_vouch()");
     fails(&mut session, "42704", "SELECT snowflake_registry_retire('a'::text)");

@@ -2,7 +2,7 @@
 
 use postgres::Client;
 use snowflake_server_tests::sql::{Failure, column, one, run};
-use snowflake_server_tests::{Server, ms, secs};
+use snowflake_server_tests::{Builder, Server, ms, secs};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -14,22 +14,21 @@ pub fn bare() -> Server {
 
 /// A registry with these arguments after the role's name.
 pub fn registry(arguments: &str) -> Server {
-    registry_on(bare(), arguments)
+    registry_on(Server::builder().without_library(), arguments)
 }
 
 /// One with four groups, which are leased for an hour. Tests move its clock: then a slow machine ends no lease.
 pub fn small_registry() -> Server {
-    let server = Server::builder().without_library().faketime(true).start();
-    registry_on(server, ", '1 h', '41/4/18'")
+    registry_on(Server::builder().without_library().faketime(true), ", '1 h', '41/4/18'")
 }
 
 /// One with a single group.
 pub fn single_registry() -> Server {
-    let server = Server::builder().without_library().faketime(true).start();
-    registry_on(server, ", '1 h', '41/2/20'")
+    registry_on(Server::builder().without_library().faketime(true), ", '1 h', '41/2/20'")
 }
 
-fn registry_on(server: Server, arguments: &str) -> Server {
+pub fn registry_on(builder: Builder, arguments: &str) -> Server {
+    let server = builder.setting("timezone", "UTC").start();
     run(&mut server.connect(), "CREATE ROLE node LOGIN; CREATE EXTENSION snowflake_id");
     run(&mut server.connect(), &format!("SELECT snowflake_registry_create('node'{arguments})"));
     // Both clocks have to pass the tick in which it was created.
@@ -39,9 +38,7 @@ fn registry_on(server: Server, arguments: &str) -> Server {
 
 pub const MINUTE: Duration = secs(60);
 
-pub const GRANT: Duration = secs(3_600);
-
-/// The hour, and what both clocks need to pass it.
+/// An hour's grant, and what both clocks need to pass it.
 pub const AFTER_GRANT: Duration = secs(3_601);
 
 // ---- nodes ----
@@ -220,6 +217,11 @@ pub fn now(session: &mut Client) -> i64 {
         session,
         "SELECT floor(extract(epoch FROM clock_timestamp() - '2024-01-01 00:00:00+00') * 1000)::bigint",
     )
+}
+
+/// The time of a tick of a millisecond, as messages have it.
+pub fn time(session: &mut Client, tick: i64) -> String {
+    one(session, &format!("SELECT (timestamptz '2024-01-01Z' + {tick} * interval '1 ms')::text"))
 }
 
 pub fn rows(session: &mut Client) -> Vec<String> {

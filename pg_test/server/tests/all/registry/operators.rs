@@ -1,6 +1,6 @@
 //! What operators do to a registry: they reserve workers and retire nodes.
 
-use super::nodes::{AFTER_GRANT, MINUTE, Node, move_elsewhere, now, single_registry, small_registry};
+use super::nodes::{AFTER_GRANT, MINUTE, Node, now, single_registry, small_registry, time};
 use postgres::Client;
 use snowflake_server_tests::sql::{column, fails, one, run};
 use snowflake_server_tests::{days, ms};
@@ -14,8 +14,9 @@ fn what_is_said_of_several_leases_is_true_of_all() {
     let server = small_registry();
     let (mut session, mut operator) = (server.connect_as("node"), server.connect());
     let (mut first, mut second) = (Node::small("a"), Node::small("a"));
+    server.clock().forward(31 * MINUTE);
     first.granted(&mut session);
-    server.clock().forward(30 * MINUTE);
+    second.clock = "clock_timestamp() - interval '30 min'".into();
     second.granted(&mut session);
     for worker in [2, 3] {
         run(&mut operator, &format!("SELECT snowflake_registry_reserve({worker}, 'mine')"));
@@ -44,20 +45,28 @@ fn a_reserved_worker_is_not_leased_until_a_grant_after_it_is_unreserved() {
     let (mut session, mut operator) = (server.connect_as("node"), server.connect());
     let mut node = Node::small("a");
     node.granted(&mut session);
-    fails(&mut operator, "22023", "SELECT snowflake_registry_reserve(4, 'too many')");
+    let above = fails(&mut operator, "22023", "SELECT snowflake_registry_reserve(4, 'too many')");
+    let home_workers = "The registry leases home workers 0 to 3.";
+    assert_eq!((&above.message[..], &above.detail[..]), ("worker_id 4 is out of range", home_workers));
     fails(&mut operator, "22023", "SELECT snowflake_registry_reserve(-1, 'too few')");
     fails(&mut operator, "22004", "SELECT snowflake_registry_reserve(1, NULL)");
-    fails(&mut operator, "42704", "SELECT snowflake_registry_unreserve(1)");
+    fails(&mut operator, "22004", "SELECT snowflake_registry_reserve(NULL, 'a server')");
+    let free = fails(&mut operator, "42704", "SELECT snowflake_registry_unreserve(1)");
+    assert_eq!(free.text(), "worker 1 is not reserved\nNo operator has reserved it.\nCheck the number.");
     for worker in 1..=3 {
         let call = format!("snowflake_registry_reserve({worker}, 'server {worker}')");
         assert_eq!(seconds_until(&mut operator, &call), None, "no server had it, and nothing was lost");
     }
     let reserved = fails(&mut operator, "55000", "SELECT snowflake_registry_reserve(2, 'another server')");
-    assert!(reserved.detail.contains("\"server 2\""), "{reserved}");
+    let hint = "Reserve another worker. If that server is gone, call snowflake_registry_unreserve first.";
+    assert_eq!(reserved.text(), format!("worker 2 is reserved already\nIts note is \"server 2\".\n{hint}"));
     run(&mut operator, "SELECT snowflake_registry_reserve(2, 'server 2')");
     Node::small("b").refused(&mut session, "full");
     let before = now(&mut operator);
-    run(&mut operator, "SELECT snowflake_registry_unreserve(1)");
+    let free: String = one(&mut operator, "SELECT snowflake_registry_unreserve(1)::text");
+    let until = "SELECT until + 1 FROM snowflake_internal.snowflake_registry_groups WHERE worker_id = 1";
+    let after: i64 = one(&mut operator, until);
+    assert_eq!(free, time(&mut operator, after));
     Node::small("b").refused(&mut session, "full");
     node.granted(&mut session);
     server.clock().forward(AFTER_GRANT);
@@ -77,8 +86,9 @@ fn reservation_returns_the_end_of_the_last_lease() {
     node.granted(&mut session);
     let reserve = "snowflake_registry_reserve(0, 'mine')";
     let running = fails(&mut operator, "55000", &format!("SELECT {reserve}"));
-    assert!(running.detail.contains("Node \"a\" has it until"), "{running}");
-    assert!(running.hint.contains("snowflake_registry_retire"), "{running}");
+    let until: String = one(&mut operator, "SELECT granted_until::text FROM snowflake_fleet");
+    assert_eq!(running.detail, format!("Node \"a\" has it until {until}."));
+    assert!(running.hint.contains("call snowflake_registry_retire for that node, and"), "{running}");
     run(&mut operator, "SELECT snowflake_registry_retire('a')");
     let returned = seconds_until(&mut operator, reserve).expect("a time");
     assert!((3_000.0..=3_600.0).contains(&returned), "{returned}");
@@ -94,39 +104,20 @@ fn reservation_returns_the_end_of_the_last_lease() {
     assert!(passed.is_some_and(|passed| passed < 0.0), "{passed:?}");
 }
 
-/// The number's lease may be among the lost commits.
-#[test]
-fn a_reservation_in_doubt_returns_the_fence() {
-    let server = small_registry();
-    let (mut session, mut operator) = (server.connect_as("node"), server.connect());
-    Node::small("a").granted(&mut session);
-    move_elsewhere(&mut operator);
-    fails(&mut operator, "55000", "SELECT snowflake_registry_reserve(3, 'mine')");
-    Node::small("b").refused(&mut session, "doubt");
-    let returned = seconds_until(&mut operator, "snowflake_registry_reserve(3, 'mine')").expect("a time");
-    assert!((3_600.0..=3_661.0).contains(&returned), "{returned}");
-    // Also after the doubt: a server whose clock is behind has yet to pass it.
-    server.clock().forward(2 * AFTER_GRANT);
-    let returned = seconds_until(&mut operator, "snowflake_registry_reserve(2, 'mine')").expect("a time");
-    assert!(returned < 0.0, "{returned}");
-}
-
 #[test]
 fn a_retired_node_is_over_and_its_group_is_free_after_its_until() {
     let server = single_registry();
     let (mut session, mut operator) = (server.connect_as("node"), server.connect());
     let mut node = Node::single("a");
     let lease = node.granted(&mut session);
-    fails(&mut operator, "42704", "SELECT snowflake_registry_retire('b')");
-    let free: f64 = one(
-        &mut operator,
-        "SELECT extract(epoch FROM snowflake_registry_retire('a') - clock_timestamp())::double precision",
-    );
-    assert!((0.0..=3_601.0).contains(&free), "{free}");
+    let none = fails(&mut operator, "42704", "SELECT snowflake_registry_retire(repeat('b', 65))");
+    assert_eq!(none.message, format!("node \"{}\" has no lease", "b".repeat(64)));
+    let free: String = one(&mut operator, "SELECT snowflake_registry_retire('a')::text");
+    assert_eq!(free, time(&mut operator, lease.until + 1));
     assert_eq!(one::<i64>(&mut operator, "SELECT count(*) FROM snowflake_fleet"), 0);
     let mut other = Node::single("b");
     other.refused(&mut session, "full");
-    node.over(&mut session);
+    assert_eq!(node.over(&mut session).detail, "The registry has no lease of this node.");
     server.clock().forward(AFTER_GRANT);
     let next = other.granted(&mut session);
     assert!(next.floor >= lease.until, "{next:?} after {lease:?}");
