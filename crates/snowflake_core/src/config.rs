@@ -108,12 +108,12 @@ mod tests {
 
     #[test]
     fn limits_are_clamped_to_a_quarter_of_the_ring_and_to_what_sums_can_bear() {
-        let mut asked = Limits { policy: Policy::Replay, ..Limits::default() };
-        asked.times_mut().into_iter().for_each(|us| *us = i64::MAX);
-        let clamped = asked.clamped_to(16_384, &Layout::default());
+        let asked = Limits { policy: Policy::Replay, max_ahead_us: i64::MAX, max_wait_us: i64::MAX };
+        let layout = Layout::new("32/10/21".parse().unwrap(), crate::Tick::Second, 0).unwrap();
+        let clamped = asked.clamped_to(16_384, &layout);
         assert_eq!(clamped.policy, Policy::Replay);
-        assert_eq!((clamped.max_ahead_us, clamped.max_wait_us), (4_096_000, 1 << 60));
-        let kept = Limits { max_ahead_us: 3_000, max_wait_us: 4_000, ..Limits::default() };
-        assert_eq!(kept.clamped_to(16_384, &Layout::default()), kept);
+        assert_eq!((clamped.max_ahead_us, clamped.max_wait_us), (4_096_000_000, 1 << 60));
+        let low = Limits { max_ahead_us: -1, max_wait_us: 4_000, ..Limits::default() };
+        assert_eq!(low.clamped_to(16_384, &layout), Limits { max_ahead_us: 0, ..low });
     }
 }

@@ -57,9 +57,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         }
         self.break_order(cold, self.lanes[self.active()].current_tick(), || ());
         if cold.gate == Gate::Open {
-            for lane in 0..self.lanes.len() {
-                self.publish(cold, lane, cold.writer.pending.marks[lane]);
-            }
+            self.publish(cold, self.active(), cold.writer.pending.marks[self.active()]);
         }
         Ok(())
     }

@@ -40,6 +40,7 @@ fn horizon_passes_all_ids_of_ended_transactions() {
     let config = config("41/10/12", 3, 64, limits(Policy::Hold, 10 * MS, 0));
     let world = Machine::starting_at(DAY);
     let generator = opened(&config, world);
+    generator.rotate_now().unwrap();
     let first = horizon(&generator);
     for _ in 0..3 {
         let range = generator.next_range(2_000).unwrap();
@@ -60,6 +61,7 @@ fn horizon_stays_at_the_first_id_of_a_running_transaction() {
         let config = config("41/10/12", 3, 64, limits(Policy::Hold, 10 * MS, 0));
         let world = Machine::starting_at(DAY);
         let generator = opened(&config, world);
+        generator.rotate_now().unwrap();
         let before = generator.next_range(used).unwrap();
         let slots = [Slot::default(), Slot::default()];
         generator.announce(&slots[1], 7);
@@ -86,6 +88,7 @@ fn prepared_transactions_find_a_slot_while_there_is_room() {
     let (own, prepared) = (Slot::default(), [Slot::default(), Slot::default()]);
     let slots = Slots { running: &[], prepared: &prepared };
     generator.next_id().unwrap();
+    assert!(!slots.has_prepared(|_| true), "none yet");
     generator.announce(&own, 7);
     let first = generator.next_id().unwrap();
     // The second has generated nothing: its process's slot is of an earlier transaction.

@@ -181,6 +181,9 @@ fn reserved_until_is_the_tick_after_the_mark() {
                 machine.pass(MINUTE);
                 machine.id();
             }
+            machine.go_down();
+            machine.start_up();
+            assert_eq!(reserved_until(&machine), machine.disk.said().unwrap().marks[&0], "before any ID");
         }
     }
 }
