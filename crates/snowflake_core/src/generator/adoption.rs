@@ -56,9 +56,6 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
             lane.raise_floor(floor);
         }
         self.break_order(cold, self.lanes[self.active()].current_tick(), || ());
-        if cold.gate == Gate::Open {
-            self.publish(cold, self.active(), cold.writer.pending.marks[self.active()]);
-        }
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! The keeper, which writes so that calls need not.
 
 use crate::simulation::disk::{EIO, ENOSPC, Fault, Point};
-use crate::simulation::fixtures::{MAX_AHEAD, RESERVE, break_disk, copied, crashed, plain};
+use crate::simulation::fixtures::{MAX_AHEAD, break_disk, copied, crashed, plain};
 use crate::simulation::server::{DAY, HOUR, MS, SECOND, Server};
 use crate::simulation::world::{Machine, config};
 use snowflake_core::{ClosedReason, Event, Limits, Policy};
@@ -207,21 +207,6 @@ fn a_start_that_fails_in_two_ways_does_not_tell_of_a_recovery() {
 // ---- run_keeper
 
 #[test]
-fn with_a_keeper_no_call_writes() {
-    let machine = Machine::alone(plain());
-    machine.start_up();
-    machine.pass(HOUR);
-    machine.id();
-    for round in 0..100 {
-        machine.pass(RESERVE / 4);
-        machine.with(|generator| generator.run_keeper()).unwrap();
-        let before = machine.disk.writes.get();
-        machine.id();
-        assert_eq!(machine.disk.writes.get(), before, "round {round}");
-    }
-}
-
-#[test]
 fn keep_up_does_nothing_before_the_gate_is_open_and_after_a_clean_stop() {
     let machine = copied();
     machine.why_closed();
@@ -237,19 +222,4 @@ fn keep_up_does_nothing_before_the_gate_is_open_and_after_a_clean_stop() {
     let before = machine.disk.slots();
     machine.with(|generator| generator.run_keeper()).unwrap();
     assert_eq!(machine.disk.slots(), before);
-}
-
-#[test]
-fn keep_up_survives_a_clock_that_steps_back() {
-    let machine = Machine::alone(plain());
-    machine.start_up();
-    machine.pass(DAY);
-    machine.id();
-    let mark = machine.mark(0);
-    machine.step(-HOUR);
-    machine.with(|generator| generator.run_keeper()).unwrap();
-    assert!(machine.mark(0) >= mark, "guarantee 2: no mark is lowered");
-    machine.id();
-    machine.with(|generator| generator.run_keeper()).unwrap();
-    assert_eq!(machine.lane(), 2);
 }

@@ -360,6 +360,26 @@ fn lease_that_begins_on_a_failing_disk_begins_once_it_is_durable() {
     assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
 }
 
+#[test]
+fn lease_outside_the_layout_is_ignored() {
+    let (highest, end) = (255, (1 << 41) - 1);
+    for ((home, floor, until), is_one) in [
+        ((highest, -1, end), true),
+        ((0, end, end), true),
+        ((highest + 1, 0, 9), false),
+        ((-1, 0, 9), false),
+        ((0, -2, 9), false),
+        ((0, 10, 9), false),
+        ((0, 0, end + 1), false),
+    ] {
+        let (machine, registry, lease) = (member(), Uuid::from_u128(77), Lease { home, floor, until });
+        machine.boot_up();
+        machine.load_node();
+        let effect = machine.answered(&machine.contact(), Answer::Granted { registry, lease });
+        assert_eq!(effect, if is_one { Effect::Leased } else { Effect::Ignored }, "{lease:?}");
+    }
+}
+
 /// At each look at the clock, the lease of the call ends and another begins, of another group or of the same.
 #[test]
 fn call_across_a_change_of_lease_generates_what_one_allows() {
@@ -501,11 +521,13 @@ fn what_was_granted_is_durable_before_calls_can_use_it() {
     machine.disk.set_faults(|_| Fault::Fail(EIO));
     assert_eq!(machine.with(|generator| generator.answered(&contact, answer)), Err(EIO));
     assert_eq!(machine.try_id(), Err(Refusal::LeaseEnded));
+    let other = Answer::Granted { registry: registry.id, lease: Lease { home: 5, ..lease } };
+    assert_eq!(machine.with(|generator| generator.answered(&contact, other)), Err(EIO));
     assert_eq!(machine.lease(), Some(lease));
     machine.disk.heal();
     assert_eq!(machine.answered(&contact, answer), Effect::Renewed);
-    machine.pass(SECOND);
-    machine.id();
+    machine.settle();
+    assert_eq!(machine.home(machine.id()), lease.home);
 }
 
 #[test]
@@ -547,6 +569,7 @@ fn lease_floor_replaces_rule_4() {
         assert!(machine.settle() <= MS, "{name}");
         let id = machine.id();
         assert_eq!(id.worker, 256 + machine.lease().unwrap().home, "{name}: the timeline's lane");
+        assert_eq!(machine.disk.said().unwrap().active, Some(id.worker), "{name}");
     }
 }
 

@@ -118,6 +118,7 @@ fn promotion_waits_for_a_second_and_a_tick() {
     for machine in [crashed(), copied(), Machine::alone(plain())] {
         promote(&machine, 2);
         assert_eq!(machine.start_up(), RULE_4_WAIT);
+        assert!(machine.with(|generator| generator.status()).open);
         assert_eq!(machine.id().worker, 128);
     }
 }
