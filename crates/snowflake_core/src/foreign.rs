@@ -161,7 +161,7 @@ fn read_bits(text: &str) -> Result<(Bits, bool), LayoutError> {
 }
 
 fn read_epoch(text: &str) -> Result<i64, String> {
-    let day = parse_epoch(&format!("{text}T00:00:00Z"));
-    day.or_else(|_| parse_epoch(text))
-        .map_err(|problem| format!("The epoch \"{text}\" is invalid. {problem}"))
+    let is_date = text.len() == "2015-01-01".len();
+    let time = if is_date { parse_epoch(&format!("{text}T00:00:00Z")) } else { parse_epoch(text) };
+    time.map_err(|problem| format!("The epoch \"{text}\" is invalid. {problem}"))
 }
