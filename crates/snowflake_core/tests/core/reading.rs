@@ -187,7 +187,7 @@ fn a_layout_that_cannot_be_read_says_why() {
         ("41/10/12 1ms 2015-01-01 00:00:00", "The epoch \"2015-01-01 00:00:00\" is invalid"),
         ("41/10/12 1ms 20150101", "The epoch \"20150101\" is invalid. The time has no offset from UTC."),
         ("41/10/12 1ms 0000-01-01", "is before the year 1"),
-        ("41/12/12 1ms 2015-01-01", "The fields need 65 bits"),
+        ("41/12/12 1ms 2015-01-01", "The fields need 65 bits; a positive bigint has 63."),
         ("4294967295/12/12 1ms 2015-01-01", "The fields need 4294967295 bits"),
         ("1/4294967295/0 1ms 2015-01-01", "The fields need 4294967295 bits"),
         ("0/10/12 1ms 2015-01-01", "The time field has no bits"),
@@ -202,7 +202,7 @@ fn a_layout_that_cannot_be_read_says_why() {
             "The epoch \"2015-02-30\" is invalid. The value is not a valid date and time",
         ),
         ("41/10/12 1ms 2015-01-01T00:00:00", "is invalid. The time has no offset from UTC."),
-        ("20/1/40 1ms 2015-01-01", "The sequence field has 40 bits"),
+        ("20/1/40 1ms 2015-01-01", "The sequence field has 40 bits; an integer holds at most 31."),
         ("20/s1/w40 1ms 2015-01-01", "The worker field has 40 bits"),
     ] {
         let error = ForeignLayout::find(text).expect_err(text);
