@@ -105,15 +105,27 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::Tick;
 
     #[test]
     fn limits_are_clamped_to_a_quarter_of_the_ring_and_to_what_sums_can_bear() {
-        let mut asked = Limits { policy: Policy::Replay, ..Limits::default() };
-        asked.times_mut().into_iter().for_each(|us| *us = i64::MAX);
-        let clamped = asked.clamped_to(16_384, &Layout::default());
+        let asked = Limits { policy: Policy::Replay, max_ahead_us: i64::MAX, max_wait_us: i64::MAX };
+        let layout = Layout::new("32/10/21".parse().unwrap(), Tick::Second, 0).unwrap();
+        let clamped = asked.clamped_to(16_384, &layout);
         assert_eq!(clamped.policy, Policy::Replay);
-        assert_eq!((clamped.max_ahead_us, clamped.max_wait_us), (4_096_000, 1 << 60));
-        let kept = Limits { max_ahead_us: 3_000, max_wait_us: 4_000, ..Limits::default() };
-        assert_eq!(kept.clamped_to(16_384, &Layout::default()), kept);
+        assert_eq!((clamped.max_ahead_us, clamped.max_wait_us), (4_096_000_000, 1 << 60));
+        let low = Limits { max_ahead_us: -1, max_wait_us: 4_000, ..Limits::default() };
+        assert_eq!(low.clamped_to(16_384, &layout), Limits { max_ahead_us: 0, ..low });
+    }
+
+    #[test]
+    fn ring_has_four_times_max_ahead_as_a_power_of_two_of_ticks() {
+        let ring_ticks = |tick, max_ahead_us| {
+            let layout = Layout::new("32/10/20".parse().unwrap(), tick, 0).unwrap();
+            Config::ring_ticks(&layout, &Limits { max_ahead_us, ..Limits::default() })
+        };
+        let expected = [16_384, 16_384, 32_768];
+        assert_eq!([0, 4_096_000, 4_097_000].map(|us| ring_ticks(Tick::Millisecond, us)), expected);
+        assert_eq!([0, 4_096, 4_097].map(|s| ring_ticks(Tick::Second, s * 1_000_000)), expected);
     }
 }

@@ -135,7 +135,7 @@ impl FromStr for ForeignLayout {
         };
         let (mut bits, is_sequence_first) = read_bits(bits).map_err(|error| error.to_string())?;
         // A positive ID never has the highest of 64 bits set, so the time field has one usable bit less.
-        let has_sign = bits.time > 0 && bits.time + bits.datacenter + bits.worker + bits.sequence == 64;
+        let has_sign = bits.time > 0 && bits.sum() == 64;
         bits.time -= u32::from(has_sign);
         let tick =
             tick.parse().map_err(|()| format!("The tick is \"{tick}\"; it must be 1ms, 10ms or 1s."))?;
@@ -156,20 +156,12 @@ fn read_bits(text: &str) -> Result<(Bits, bool), LayoutError> {
         Some(format!("{time}/{worker}/{sequence}"))
     });
     let is_sequence_first = swapped.is_some();
-    let bits = swapped.as_deref().unwrap_or(text).parse::<Bits>().map_err(|error| match error {
-        LayoutError::Unreadable(_) => LayoutError::Unreadable(text.to_owned()),
-        other => other,
-    })?;
-    // Above any real width, and small enough that sums do not overflow.
-    let widths = [bits.time, bits.datacenter, bits.worker, bits.sequence];
-    match widths.into_iter().find(|width| *width > 64) {
-        Some(width) => Err(LayoutError::TooWide(width)),
-        None => Ok((bits, is_sequence_first)),
-    }
+    let bits = swapped.as_deref().unwrap_or(text).parse();
+    Ok((bits.map_err(|_: LayoutError| LayoutError::Unreadable(text.to_owned()))?, is_sequence_first))
 }
 
 fn read_epoch(text: &str) -> Result<i64, String> {
-    let is_date = text.len() == "2015-01-01".len() && text.bytes().all(|b| b.is_ascii_digit() || b == b'-');
+    let is_date = text.len() == "2015-01-01".len();
     let time = if is_date { parse_epoch(&format!("{text}T00:00:00Z")) } else { parse_epoch(text) };
     time.map_err(|problem| format!("The epoch \"{text}\" is invalid. {problem}"))
 }

@@ -147,7 +147,7 @@ impl Slots<'_> {
     ) -> i64 {
         fence(Ordering::SeqCst);
         let lowered = |bound: Bound| match bound.breaks < order.breaks() {
-            true => bound.position.min(order.below()),
+            true => order.below(),
             false => bound.position,
         };
         let running = self.running.iter().enumerate();

@@ -205,8 +205,8 @@ mod tests {
 
     #[test]
     fn a_burst_that_sleeping_does_not_end_climbs_on() {
-        let blockage = Blockage { waited_us: 6_001, ..blocked(2_001) };
-        assert_eq!(step(blockage, Policy::Hold), Step::Rotate);
+        let after = |waited_us| step(Blockage { waited_us, ..blocked(2_001) }, Policy::Hold);
+        assert_eq!([6_000, 6_001].map(after), [Step::Wait(1_000), Step::Rotate]);
     }
 
     #[test]
@@ -265,7 +265,7 @@ mod tests {
         let at_the_end = Blockage { tried: end + 1, wanted: end + 1, current_tick: end, ..blocked(0) };
         assert_eq!(step(at_the_end, Policy::Hold), Step::Refuse(Refusal::Exhausted));
         // Found by the property tests: "again" here is a call that never ends.
-        let full_to_the_end = Blockage { wanted: end + 1, ..blocked(0) };
+        let full_to_the_end = Blockage { tried: end, wanted: end + 1, ..blocked(0) };
         assert_eq!(step(full_to_the_end, Policy::Replay), Step::Refuse(Refusal::Exhausted));
 
         let early = Blockage { now_us: -9_000_000, wanted: 0, current_tick: 0, ..blocked(0) };

@@ -17,9 +17,6 @@ use crate::permit::Permit;
 use crate::ring::{Claim, Ring, Shape};
 use crate::sync::{AtomicI64, AtomicU64, Ordering};
 
-/// The tick of a permit that allows no ID.
-const NO_TICK: i64 = -1;
-
 /// The memory of one lane. Hot: every call reads the current tick, and raises it once per tick.
 #[derive(Debug)]
 #[repr(C, align(128))]
@@ -106,21 +103,15 @@ impl<'m> Lane<'m> {
         let _ = self.memory.current_tick.compare_exchange(seen, tick, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// The last tick that may be issued, -1 if none yet; `None` while the gate is closed.
+    /// The end of the reservation, whether a tick of it may be issued or not; `None` while the gate is closed.
     pub(crate) fn permitted(&self) -> Option<i64> {
         let permit = self.permit();
         (permit != Permit::CLOSED).then(|| permit.tick(self.origin_bits))
     }
 
-    /// The end of the reservation, whether a tick of it may be issued or not; `None` while the gate is closed.
-    pub(crate) fn reserved(&self) -> Option<i64> {
-        self.permitted().map(|tick| tick.max(self.restored()))
-    }
-
-    /// Lets calls generate IDs of `origin` above the restored mark, up to a mark, which must be durable.
+    /// Lets calls generate IDs of `origin` from the current tick on, up to a mark, which must be durable.
     pub(crate) fn publish_permit(&self, mark: i64, origin: i64) {
-        let last = if mark > self.restored() { mark } else { NO_TICK };
-        let permit = Permit::new(last, origin, self.origin_bits);
+        let permit = Permit::new(mark, origin, self.origin_bits);
         self.memory.permit.store(permit.0, Ordering::Release);
     }
 

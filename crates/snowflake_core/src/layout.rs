@@ -91,6 +91,14 @@ pub struct Bits {
     pub sequence: u32,
 }
 
+impl Bits {
+    /// The width of an ID; an absurd one is `u32::MAX`.
+    pub(crate) fn sum(self) -> u32 {
+        let fields = [self.time, self.datacenter, self.worker, self.sequence];
+        fields.into_iter().fold(0, u32::saturating_add)
+    }
+}
+
 /// Reads `41/10/12`, or `41/5+5/12` where the worker field is split into datacenter and worker.
 impl FromStr for Bits {
     type Err = LayoutError;
@@ -220,8 +228,7 @@ impl FromStr for Layout {
 impl Layout {
     /// A layout whose epoch is a Unix time in microseconds.
     pub fn new(bits: Bits, tick: Tick, epoch_us: i64) -> Result<Self, LayoutError> {
-        let fields = [bits.time, bits.datacenter, bits.worker, bits.sequence];
-        let sum = fields.into_iter().fold(0, u32::saturating_add);
+        let sum = bits.sum();
         // 2^62 µs are 146,000 years. Any tick of the field times its length fits an i64, with room for an epoch and for
         // sums, so the hot path need not check for overflow.
         let most_time = 62 - (tick.micros() as u64).next_power_of_two().ilog2();
@@ -331,20 +338,13 @@ impl Layout {
 
     /// The lowest ID that was created at this Unix time (µs) or after it, in the layout's ticks or just past their end.
     /// Past the end of a layout of 63 bits there is no such number; then its highest ID.
-    pub const fn lowest_id_from(&self, unix_us: i64) -> i64 {
+    pub fn lowest_id_from(&self, unix_us: i64) -> i64 {
         self.highest_id_before(unix_us).saturating_add(1)
     }
 
     /// The highest ID that was created before this Unix time (µs); -1 if there is none.
-    pub const fn highest_id_before(&self, unix_us: i64) -> i64 {
-        let tick = self.tick_from(unix_us);
-        if tick <= 0 {
-            -1
-        } else if tick > self.max_tick() {
-            self.highest_id(self.max_tick())
-        } else {
-            self.lowest_id(tick) - 1
-        }
+    pub fn highest_id_before(&self, unix_us: i64) -> i64 {
+        self.highest_id(self.tick_from(unix_us).clamp(0, self.max_tick() + 1) - 1)
     }
 
     /// The ID with these fields; `None` if a value does not fit its field.

@@ -141,7 +141,7 @@ impl Membership {
                 Some(held) if (held.home, held.floor) == (lease.home, lease.floor) => {
                     let until = lease.until.max(held.until);
                     let lease = Some(Lease { until, ..lease });
-                    (Self { registry: Some(registry), lease, ..answered }, Effect::Renewed)
+                    (Self { lease, ..answered }, Effect::Renewed)
                 }
                 _ => (Self { registry: Some(registry), lease: Some(lease), ..answered }, Effect::Leased),
             },
@@ -182,6 +182,7 @@ mod tests {
         assert_eq!(node.contact(), first);
         assert_eq!((first.number, first.nonce), (2, nonce(2)));
         let (mut node, _) = node.after(&first, Answer::Refused, nonce(0));
+        assert_eq!(node.after(&first, Answer::Refused, nonce(0)), (node, Effect::Ignored));
         node.begin(nonce(3));
         assert_eq!((node.contact().number, node.contact().nonce), (3, nonce(3)));
     }
@@ -205,8 +206,10 @@ mod tests {
         let contact = node.contact();
         let (after, _) = node.after(&contact, granted(3, 10, 15), nonce(0));
         assert_eq!(after.lease, Some(Lease { home: 3, floor: 10, until: 20 }));
-        let (after, effect) = node.after(&contact, granted(3, 20, 30), nonce(0));
-        assert_eq!((effect, after.lease), (Effect::Leased, Some(Lease { home: 3, floor: 20, until: 30 })));
+        for (home, floor) in [(3, 20), (4, 10)] {
+            let (after, effect) = node.after(&contact, granted(home, floor, 30), nonce(0));
+            assert_eq!((effect, after.lease), (Effect::Leased, Some(Lease { home, floor, until: 30 })));
+        }
     }
 
     #[test]

@@ -174,8 +174,7 @@ impl<'m> Ring<'m> {
 
     /// Whether an ID of this tick is in the ring.
     pub(crate) fn holds(&self, tick: i64) -> bool {
-        let entry = Entry(self.entry(tick));
-        entry != Entry::EMPTY && entry.tick(self.shape) == tick
+        self.entry(tick) ^ self.shape.base(tick) <= self.shape.highest
     }
 
     /// The last tick in which an ID was generated. It is still in the ring, because only a later tick evicts an entry.

@@ -101,7 +101,6 @@ fn into_slot(pending: &mut PendingRecord, disk: &dyn Disk) -> Result<(), WriteEr
 
 fn into_new_file(pending: &mut PendingRecord, disk: &dyn Disk) -> Result<(), Errno> {
     pending.header.file = replace_file(disk, pending.record())?;
-    pending.newest = 0;
     Ok(())
 }
 

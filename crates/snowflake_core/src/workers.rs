@@ -129,7 +129,7 @@ mod tests {
             (0..8).map(|lane| workers.worker(lane)).collect::<Vec<_>>(),
             [5, 133, 261, 389, 517, 645, 773, 901]
         );
-        assert_eq!(workers.owner(773), Some((5, 6)));
+        assert_eq!((workers.owner(773), workers.owner(-1)), (Some((5, 6)), None));
         assert_eq!(workers.highest_home(), 127);
         assert_eq!(Workers::new(&Layout::default(), 0, 2).unwrap().owner(1_023), None);
     }
@@ -139,6 +139,7 @@ mod tests {
         let layout = Layout::default();
         assert_eq!(Workers::new(&layout, 128, 7), Err(WorkersError::HomeOutside(127)));
         assert_eq!(Workers::new(&layout, -1, 7), Err(WorkersError::HomeOutside(127)));
+        assert_eq!(Workers::new(&layout, 0, 16), Err(WorkersError::TooManyLanes(1_024)));
         let tiny = Layout::new("41/2/12".parse().unwrap(), layout.tick(), 0).unwrap();
         assert_eq!(Workers::new(&tiny, 0, 7), Err(WorkersError::TooManyLanes(4)));
     }
@@ -158,7 +159,7 @@ mod tests {
         let order = |backups, timeline, from| workers(backups).rotation(timeline, from).collect::<Vec<_>>();
         assert_eq!(order(7, 1, 0), [2, 4, 6, 1, 3, 5, 7]);
         assert_eq!(order(7, 2, 1), [3, 5, 7, 2, 4, 6, 0]);
-        assert_eq!(order(7, 1, 4), [6, 0, 2, 5, 7, 1, 3]);
+        assert_eq!(order(7, 1, 3), [4, 6, 0, 2, 5, 7, 1]);
         assert_eq!(order(3, 2, 1), [3, 2, 0]);
         assert_eq!(order(2, 1, 0), [2, 1]);
         assert_eq!(order(0, 1, 0), [0; 0]);

@@ -56,11 +56,6 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
             lane.raise_floor(floor);
         }
         self.break_order(cold, self.lanes[self.active()].current_tick(), || ());
-        if cold.gate == Gate::Open {
-            for lane in 0..self.lanes.len() {
-                self.publish(cold, lane, cold.writer.pending.marks[lane]);
-            }
-        }
         Ok(())
     }
 }

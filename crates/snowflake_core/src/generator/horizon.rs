@@ -61,7 +61,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
 
     /// A number that no earlier run has had, unless a clock stood at the same microsecond again.
     fn breaks(&self, cold: &ColdState) -> i64 {
-        cold.run.start_us.max(0) + self.control.order.breaks() as i64
+        cold.run.start_us + self.control.order.breaks() as i64
     }
 
     /// Breaks the order: IDs generated once `begin` has run are in tick `first` or later.

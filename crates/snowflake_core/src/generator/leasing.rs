@@ -104,7 +104,6 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     fn leave(&self, cold: &mut ColdState) {
         self.lanes.iter().for_each(|lane| lane.close());
         cold.gate = Gate::Settling;
-        self.control.live.set_until(NO_TICK);
     }
 
     /// This server as a node that has not contacted a registry yet.
@@ -144,7 +143,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         let before = std::mem::replace(&mut cold.writer.pending, pending);
         let written = cold.writer.write_at_once(&self.platform);
         if written.is_err() {
-            cold.writer.pending = before.after_failed_write(&cold.writer.pending);
+            cold.writer.pending = before;
         }
         written
     }

@@ -67,9 +67,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         if now_us >= cold.run.longer_ahead_until_us {
             *pending_us = live.max_ahead_us();
         }
-        let is_longer = asked_us > live.max_ahead_us();
-        *pending_us = (*pending_us).max(asked_us);
-        is_longer
+        asked_us > live.max_ahead_us()
     }
 
     /// The tick from which the next call starts: it moves while IDs are generated.

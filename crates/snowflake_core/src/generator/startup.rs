@@ -280,9 +280,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         cold.gate = Gate::Open;
         // `start` may have run in recovery, on the earlier timeline.
         cold.writer.pending.header.timeline = start.timeline;
-        for lane in 0..self.lanes.len() {
-            self.publish(cold, lane, cold.writer.pending.marks[lane]);
-        }
+        self.publish(cold, self.active(), cold.writer.pending.marks[self.active()]);
         Ok((self.source == WorkerSource::Registry).then(|| self.opened(cold, false)))
     }
 }

@@ -72,7 +72,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
             issued: self.lanes.iter().map(|lane| lane.issued()).sum(),
             counts: self.control.counters.counts(),
             steps: self.control.counters.clock.steps(),
-            reserved_until_us: lane.reserved().map(|tick| self.layout.starts_at(tick + 1)),
+            reserved_until_us: lane.permitted().map(|tick| self.layout.starts_at(tick + 1)),
             write_error: cold.writer.failure(),
         }
     }

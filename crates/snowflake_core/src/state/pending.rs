@@ -105,12 +105,6 @@ impl PendingRecord {
         mark_of(&self.layout, self.header.floor_us)
     }
 
-    /// This record after the write of `attempted` failed, which is the newest that the file may hold.
-    pub(crate) fn after_failed_write(self, attempted: &Self) -> Self {
-        let Header { file, generation, .. } = attempted.header;
-        Self { header: Header { file, generation, ..self.header }, newest: attempted.newest, ..self }
-    }
-
     /// The record.
     pub(crate) fn record(&self) -> Record {
         let lanes = zip(self.origins.iter().copied(), self.marks);

@@ -2,7 +2,8 @@
 
 use crate::simulation::disk::{EIO, ENOSPC, Fault, Point};
 use crate::simulation::fixtures::{
-    MAX_AHEAD, copied, crashed, plain, promote, run_ahead, tick, with_backups, with_max_ahead, with_worker,
+    MAX_AHEAD, break_disk, copied, crashed, plain, promote, run_ahead, tick, with_backups, with_max_ahead,
+    with_worker,
 };
 use crate::simulation::server::{DAY, HOUR, MINUTE, MS, SECOND, Server};
 use crate::simulation::world::{Machine, NOON, config};
@@ -122,9 +123,11 @@ fn adopt_raises_the_marks_of_an_open_gate_durably() {
     let machine = Machine::alone(plain());
     machine.start_up();
     machine.pass(HOUR);
-    machine.id();
+    break_disk(&machine, 0, EIO, |_| true);
+    machine.try_id().unwrap_err();
+    machine.disk.heal();
     let floor = machine.wall() + 500 * MS;
-    machine.adopt(floor).unwrap();
+    machine.adopt(floor).expect("also right after a write that failed");
     assert!(machine.with(|generator| generator.is_open()), "without a wait");
     let least = tick(floor + MAX_AHEAD);
     for worker in [0, 128, 896, 9] {

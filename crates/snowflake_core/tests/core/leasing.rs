@@ -6,7 +6,7 @@ use crate::simulation::registry::{BITS, GRANT, Member, Registry, configured, fle
 use crate::simulation::server::{HOUR, MINUTE, MS, SECOND, Server};
 use crate::simulation::world::{Machine, SYSTEM, config};
 use snowflake_core::platform::{FileIdentity, HostLock, SLOT_BYTES};
-use snowflake_core::{Answer, ClosedReason, Config, Effect, Layout, Lease, Limits, Parts};
+use snowflake_core::{Answer, ClosedReason, Config, Effect, Event, Layout, Lease, Limits, Parts};
 use snowflake_core::{NotOpen, Policy, Refusal, Tick, WorkerSource};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -61,6 +61,7 @@ fn node_generates_nothing_before_it_has_a_lease() {
     assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
     assert_eq!(machine.meet(&registry), Effect::Leased);
     assert!(machine.settle() <= MS, "the lease's floor replaces rule 4");
+    assert_eq!(machine.told(|event| matches!(event, Event::Opened { .. })), 1);
     let id = machine.id();
     assert!(id.worker == 0 && id.tick <= (machine.wall() + MAX_AHEAD) / MS);
 
@@ -86,6 +87,10 @@ fn no_id_lies_above_the_end_of_the_lease_until_a_renewal() {
     assert_eq!(machine.with(|generator| generator.obstacle()), Some(Refusal::LeaseEnded));
     machine.keep();
     assert!(machine.mark(0) <= lease.until, "no mark is above the lease");
+    let ends_at_us = (lease.until + 1) * MS;
+    assert_eq!(machine.with(|generator| generator.lease_end()), Some((0, ends_at_us)));
+    machine.with(|generator| generator.set_limits(Limits { max_ahead_us: HOUR, ..Limits::default() }));
+    machine.keep();
     assert_eq!(machine.with(|generator| generator.rotate_now()), Err(Refusal::LeaseEnded));
     assert_eq!(machine.meet(&registry), Effect::Renewed);
     assert_eq!(machine.id().worker, last.worker);
@@ -99,6 +104,7 @@ fn keeper_writes_nothing_past_the_end_of_the_lease() {
     machine.id();
     machine.keep();
     let writes = machine.disk.writes.get();
+    machine.pass(60 * MS);
     machine.id();
     machine.keep();
     assert_eq!(machine.disk.writes.get(), writes);
@@ -258,6 +264,8 @@ fn lease_that_is_over_frees_its_workers_on_the_host() {
     let contact = machine.contact();
     assert_eq!(machine.answered(&contact, registry.answer(&contact, machine.wall())), Effect::Lost);
     assert_eq!(machine.disk.host_lock.held(), [0; 0]);
+    machine.crash();
+    assert_eq!(machine.open(), Err(NotOpen::NoLease));
 }
 
 /// The last process of the run before has yet to end, as the log's collector.
@@ -350,6 +358,26 @@ fn lease_that_begins_on_a_failing_disk_begins_once_it_is_durable() {
     machine.disk.set_faults(|_| Fault::Fail(EIO));
     assert_eq!(machine.answered(&contact, answer), Effect::Lost);
     assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
+}
+
+#[test]
+fn lease_outside_the_layout_is_ignored() {
+    let (highest, end) = (255, (1 << 41) - 1);
+    for ((home, floor, until), is_one) in [
+        ((highest, -1, end), true),
+        ((0, end, end), true),
+        ((highest + 1, 0, 9), false),
+        ((-1, 0, 9), false),
+        ((0, -2, 9), false),
+        ((0, 10, 9), false),
+        ((0, 0, end + 1), false),
+    ] {
+        let (machine, registry, lease) = (member(), Uuid::from_u128(77), Lease { home, floor, until });
+        machine.boot_up();
+        machine.load_node();
+        let effect = machine.answered(&machine.contact(), Answer::Granted { registry, lease });
+        assert_eq!(effect, if is_one { Effect::Leased } else { Effect::Ignored }, "{lease:?}");
+    }
 }
 
 /// At each look at the clock, the lease of the call ends and another begins, of another group or of the same.
@@ -483,18 +511,23 @@ fn number_and_nonce_are_durable_before_they_are_sent() {
 fn what_was_granted_is_durable_before_calls_can_use_it() {
     let (machine, registry) = (member(), Registry::new());
     let lease = machine.join(&registry);
-    machine.pass(GRANT + SECOND);
+    machine.pass(lease.until * MS - machine.wall());
+    machine.id();
+    machine.with(|generator| generator.rotate_now()).unwrap();
+    machine.pass(SECOND);
     assert_eq!(machine.try_id(), Err(Refusal::LeaseEnded));
     let contact = machine.contact();
     let answer = registry.answer(&contact, machine.wall());
     machine.disk.set_faults(|_| Fault::Fail(EIO));
     assert_eq!(machine.with(|generator| generator.answered(&contact, answer)), Err(EIO));
     assert_eq!(machine.try_id(), Err(Refusal::LeaseEnded));
+    let other = Answer::Granted { registry: registry.id, lease: Lease { home: 5, ..lease } };
+    assert_eq!(machine.with(|generator| generator.answered(&contact, other)), Err(EIO));
     assert_eq!(machine.lease(), Some(lease));
     machine.disk.heal();
     assert_eq!(machine.answered(&contact, answer), Effect::Renewed);
-    machine.pass(SECOND);
-    machine.id();
+    machine.settle();
+    assert_eq!(machine.home(machine.id()), lease.home);
 }
 
 #[test]
@@ -536,6 +569,7 @@ fn lease_floor_replaces_rule_4() {
         assert!(machine.settle() <= MS, "{name}");
         let id = machine.id();
         assert_eq!(id.worker, 256 + machine.lease().unwrap().home, "{name}: the timeline's lane");
+        assert_eq!(machine.disk.said().unwrap().active, Some(id.worker), "{name}");
     }
 }
 

@@ -127,26 +127,6 @@ fn worker_that_comes_back_goes_on_above_its_mark() {
 }
 
 #[test]
-fn worker_that_comes_back_under_a_clock_behind_is_refused_below_its_mark() {
-    let machine = Machine::alone(home(3, 0));
-    machine.start_up();
-    machine.pass(HOUR);
-    let first = machine.id();
-    machine.go_down();
-    machine.step(-HOUR / 2);
-    for worker in [5, 7] {
-        machine.set_config(home(worker, 0));
-        machine.start_up();
-        machine.id();
-        machine.go_down();
-    }
-    machine.set_config(home(3, 0));
-    machine.start_up();
-    assert!(matches!(machine.try_id(), Err(Refusal::NoLane(_))));
-    assert!(machine.mark(3) >= first.tick);
-}
-
-#[test]
 fn lanes_given_up_and_taken_back_keep_their_marks() {
     let machine = Machine::alone(with_backups(7));
     machine.start_up();

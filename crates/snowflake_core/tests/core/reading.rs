@@ -132,7 +132,7 @@ fn a_key_of_shardingsphere_is_read_as_its_source_makes_it() {
 fn every_preset_can_be_read_and_is_found_in_any_case() {
     for preset in PRESETS {
         assert_eq!(foreign(preset.name), foreign(preset.layout), "{}", preset.name);
-        assert_eq!(foreign(&preset.name.to_uppercase()), foreign(preset.layout));
+        assert_eq!(foreign(&format!(" {}\n", preset.name.to_uppercase())), foreign(preset.layout));
         assert!(!preset.note.is_empty());
         assert!(preset.layout.parse::<ForeignLayout>().is_ok(), "{}", preset.name);
     }
@@ -150,7 +150,7 @@ fn a_field_of_no_bits_is_not_there() {
 #[test]
 fn an_epoch_is_a_date_in_utc_or_has_an_offset() {
     for epoch in ["2015-01-01", "2015-01-01T00:00:00Z", "2015-01-01 01:00:00+01:00", " 2015-01-01 "] {
-        assert_fields(&format!("41/10/12 1ms {epoch}"), 0, "2015-01-01T00:00:00Z", [None, Some(0), Some(0)]);
+        assert_fields(&format!(" 41/10/12 1ms {epoch}"), 0, "2015-01-01T00:00:00Z", [None, Some(0), Some(0)]);
     }
 }
 
@@ -180,26 +180,29 @@ fn a_layout_that_cannot_be_read_says_why() {
         ("41/10/12 2015-01-01", "neither a known name nor"),
         ("41-10-12 1ms 2015-01-01", "\"41-10-12\" is not of the form"),
         ("39/s8 10ms 2015-01-01", "\"39/s8\" is not of the form"),
-        ("39/w8/s16 10ms 2015-01-01", "is not of the form"),
+        ("39/s8/wx 10ms 2015-01-01", "\"39/s8/wx\" is not of the form"),
         ("41/10/12 5ms 2015-01-01", "The tick is \"5ms\""),
         ("41/10/12 1MS 2015-01-01", "The tick is \"1MS\""),
         ("41/10/12 1ms yesterday", "The epoch \"yesterday\" is invalid"),
         ("41/10/12 1ms 2015-01-01 00:00:00", "The epoch \"2015-01-01 00:00:00\" is invalid"),
-        ("41/10/12 1ms 2015-02-30", "The epoch \"2015-02-30\" is invalid"),
-        ("41/10/12 1ms -000001-01-01T00:00:00Z", "is before the year 1"),
-        ("41/12/12 1ms 2015-01-01", "The fields need 65 bits"),
+        ("41/10/12 1ms 20150101", "The epoch \"20150101\" is invalid. The time has no offset from UTC."),
+        ("41/10/12 1ms 0000-01-01", "is before the year 1"),
+        ("41/12/12 1ms 2015-01-01", "The fields need 65 bits; a positive bigint has 63."),
         ("4294967295/12/12 1ms 2015-01-01", "The fields need 4294967295 bits"),
         ("1/4294967295/0 1ms 2015-01-01", "The fields need 4294967295 bits"),
         ("0/10/12 1ms 2015-01-01", "The time field has no bits"),
-        ("1/31/32 1ms 2015-01-01", "The time field has no bits"),
+        ("0/32/32 1ms 2015-01-01", "The fields need 64 bits"),
         ("60/1/1 1ms 2015-01-01", "The time field has 60 bits; with this tick, timestamps hold at most 52."),
-        ("64/0/0 1ms 2015-01-01", "The time field has 64 bits; with this tick, timestamps hold at most 53."),
         (
-            "41/10/12 1ms 2015-13-01",
-            "The epoch \"2015-13-01\" is invalid. The value is not a valid date and time",
+            "62/1+0/1 1ms 2015-01-01",
+            "The time field has 62 bits; with this tick, timestamps hold at most 53.",
+        ),
+        (
+            "41/10/12 1ms 2015-02-30",
+            "The epoch \"2015-02-30\" is invalid. The value is not a valid date and time",
         ),
         ("41/10/12 1ms 2015-01-01T00:00:00", "is invalid. The time has no offset from UTC."),
-        ("20/1/40 1ms 2015-01-01", "The sequence field has 40 bits"),
+        ("20/1/40 1ms 2015-01-01", "The sequence field has 40 bits; an integer holds at most 31."),
         ("20/s1/w40 1ms 2015-01-01", "The worker field has 40 bits"),
     ] {
         let error = ForeignLayout::find(text).expect_err(text);

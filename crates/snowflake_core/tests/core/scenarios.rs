@@ -4,7 +4,10 @@
 use crate::common::{Gen, When, config, generators, limits, open_gate};
 use crate::simulation::basics::{Memory, default_config, start_on};
 use crate::simulation::world::{Lock, Machine, is_locked};
-use snowflake_core::{Config, Event, Layout, Limits, NoLane, NotOpen, Policy, Refusal, Tick, Workers};
+use snowflake_core::{
+    Config, Event, Layout, Limits, NoLane, NotOpen, Policy, Refusal, SequenceStart, Tick, Workers,
+};
+use std::collections::BTreeSet;
 
 const HOUR: i64 = 3_600_000_000;
 const DAY: i64 = 24 * HOUR;
@@ -106,6 +109,11 @@ fn a_call_waits_only_for_what_max_ahead_forbids() {
         assert_eq!(waited(world, || ours.next_id()), MS, "the next tick");
     }
     assert_eq!(waited(world, || theirs.next_range(4)), MS, "a whole tick");
+    let counts = ours.status().counts;
+    assert_eq!((counts.waits, counts.wait_us, counts.since_us), (102, 102_000, 1));
+    ours.reset_stats();
+    let counts = ours.status().counts;
+    assert_eq!((counts.waits, counts.wait_us, counts.since_us), (0, 0, world.wall()));
 }
 
 /// Others take the tick for which a call has slept; it sleeps for the next one, as long as there are ticks.
@@ -165,6 +173,7 @@ fn replay_follows_the_clock_and_goes_on_inside_used_ticks() {
     world.step(-20 * MS);
     for first in first_pass {
         assert_eq!(ours.next_id().unwrap(), first + 1);
+        assert_eq!(ours.status().last_id_at_us, Some(world.wall()));
         world.pass(MS);
     }
     assert_eq!(ours.status().counts.rotations, 0);
@@ -279,6 +288,8 @@ fn extreme_clocks_are_survived() {
                     open_gate(&config, &ours, 1);
                     ours.next_id().unwrap();
                     world.set_wall(clock);
+                    let (steps, is_back) = (ours.status().steps, clock < layout.starts_at(1_000_000));
+                    assert_eq!((steps.rollbacks, steps.forward_jumps), (is_back.into(), (!is_back).into()));
                     // With unlimited patience, only a clock that has caught up ends the wait.
                     if max_wait < i64::MAX || layout.relative(clock) > 0 {
                         let _ = ours.next_id();
@@ -307,7 +318,8 @@ fn error_before_the_epoch_says_by_how_much() {
     assert_eq!(ours.status().before_epoch_us, HOUR);
     world.pass(HOUR - 9 * MS);
     assert_eq!(tick(&config, ours.next_id().unwrap()), 1);
-    assert_eq!(ours.status().counts.rotations, 0);
+    world.pass(HOUR);
+    assert_eq!((ours.status().before_epoch_us, ours.status().counts.rotations), (0, 0));
 }
 
 // ---- Waiting ----
@@ -326,6 +338,18 @@ fn a_clock_that_stands_still_does_not_hold_a_call_for_ever() {
         let refusal = ours.next_id().unwrap_err();
         assert!(matches!(refusal, Refusal::NoLane(_)), "{refusal:?}");
     }
+}
+
+/// It looks at the clock each 50 ms.
+#[test]
+fn a_long_wait_ends_when_the_clock_is_corrected_and_counts_once() {
+    let (_, world, [ours]) = opened(config("41/10/12", 0, 64, limits(Policy::Hold, 0, 400 * MS)), DAY);
+    ours.next_id().unwrap();
+    world.step(-300 * MS);
+    world.steps_in_waits.borrow_mut().extend([0, 300 * MS]);
+    assert_eq!(waited(world, || ours.next_id()), 100 * MS);
+    let counts = ours.status().counts;
+    assert_eq!((counts.waits, counts.wait_us), (1, 100_000));
 }
 
 // ---- Counting and reporting steps ----
@@ -357,13 +381,18 @@ fn a_process_that_sleeps_between_two_clocks_has_seen_no_step() {
     assert!(world.all_hooks_ran());
     assert_eq!(ours.status().steps.rollbacks, 0, "slept when the offset was first seen");
 
-    world.step(-HOUR);
-    world.interrupt(1, When::BeforeRead, || world.pass(20 * MS));
-    ours.status();
-    let status = ours.status();
-    assert!(world.all_hooks_ran());
-    assert_eq!(status.steps.rollbacks, 1, "slept when the step was seen");
-    assert_eq!(status.steps.largest_rollback_us, HOUR);
+    // Up to half a millisecond counts as one moment. Three looks that take longer are left to the next call.
+    for (slept, looks, seen, largest) in
+        [(20 * MS, 1, 1, HOUR), (501, 2, 1, HOUR), (501, 3, 0, HOUR), (500, 1, 1, HOUR - 500)]
+    {
+        ours.reset_stats();
+        world.step(-HOUR);
+        (1..=looks).for_each(|look| world.interrupt(look, When::BeforeRead, move || world.pass(slept)));
+        assert_eq!(ours.status().steps.rollbacks, seen, "slept for {slept} us");
+        let steps = ours.status().steps;
+        assert!(world.all_hooks_ran());
+        assert_eq!((steps.rollbacks, steps.largest_rollback_us), (1, largest), "slept for {slept} us");
+    }
 }
 
 /// The host may take long over a report, or call the generator, so no lock is held.
@@ -486,14 +515,27 @@ fn rotation_by_hand_that_is_refused_names_another_worker() {
 /// A backend that starts late creates a generator on memory that is in use.
 #[test]
 fn a_further_generator_leaves_the_limits_in_force_alone() {
-    let config = config("41/10/12", 0, 64, limits(Policy::Hold, 10 * MS, 0));
+    let config = config("41/10/12", 0, 64, limits(Policy::Hold, 17 * MS, 0));
     let world = Machine::starting_at(DAY);
     let memory = Box::leak(Box::new(Memory::<Lock>::new(&config)));
     let ours = Gen::new(&config, memory.view(), world);
+    assert_eq!(ours.limits().max_ahead_us, 16 * MS, "a quarter of the ring");
     let changed = limits(Policy::Replay, 5 * MS, 7 * MS);
     ours.set_limits(changed);
     let _late = Gen::new(&config, memory.view(), world);
     assert_eq!(ours.asked_limits(), changed);
+}
+
+#[test]
+fn spread_sequences_vary_where_an_id_comes_once_a_second() {
+    let config = config("41/10/12", 0, 64, Limits::default());
+    let config = Config { sequence_start: SequenceStart::Spread, ..config };
+    let (config, world, [ours]) = opened(config, DAY);
+    let sequence = |_| {
+        world.pass(1_000 * MS);
+        config.layout.unpack(ours.next_id().unwrap()).unwrap().sequence
+    };
+    assert_eq!((0..1_000).map(sequence).collect::<BTreeSet<_>>(), (0..64).collect());
 }
 
 /// Datacenter bits above their field would be read as time.

@@ -31,10 +31,12 @@ fn clean_stop_and_start_wait_for_a_tick_at_most() {
             machine.pass(10 * SECOND);
             run_ahead(&machine);
             let last = machine.id();
+            let before = machine.disk.said().unwrap();
             machine.stop();
             let case = format!("{policy:?} {tick} {reboots}");
             let said = machine.disk.said().unwrap();
             assert_eq!(said.marks[&0], (last.tick + 1) * tick.micros(), "{case}: exact marks");
+            assert_eq!(said.marks[&128], before.marks[&128], "{case}: without an ID");
             if reboots {
                 machine.disk.host_lock.forget();
             }
@@ -101,6 +103,7 @@ fn first_start_waits_for_a_second_and_a_tick() {
         assert_eq!(machine.start_up(), RULE_4_WAIT);
         assert_eq!(machine.id().tick, tick(NOON + max_ahead_us + SECOND) + 1);
         assert_eq!(machine.told(is_opened_first), 1);
+        assert_eq!(machine.told(|event| *event == Event::Unreadable), 0);
     }
     // Ticks of a second begin with the second.
     let machine = Machine::alone(config("32/10/20", Tick::Second, 0, 7, 16_384, Limits::default()));
@@ -115,6 +118,7 @@ fn promotion_waits_for_a_second_and_a_tick() {
     for machine in [crashed(), copied(), Machine::alone(plain())] {
         promote(&machine, 2);
         assert_eq!(machine.start_up(), RULE_4_WAIT);
+        assert!(machine.with(|generator| generator.status()).open);
         assert_eq!(machine.id().worker, 128);
     }
 }
@@ -166,7 +170,9 @@ fn copy_stays_closed_until_it_is_adopted() {
     assert_eq!(machine.open(), Err(NotOpen::Closed(ClosedReason::Copied)), "time does not heal it");
     assert_eq!(machine.why_closed(), ClosedReason::Copied, "nor does another start");
     assert_eq!(machine.disk.slots(), before);
+    assert!(machine.with(|generator| generator.lane_statuses()).iter().all(|lane| !lane.active));
     machine.adopt(machine.wall()).unwrap();
+    assert!(machine.mark(9) > tick(machine.wall()), "of a worker without a lane");
     assert_eq!(machine.settle(), RULE_4_WAIT);
     machine.id();
     machine.go_down();
@@ -241,8 +247,11 @@ fn lane_entered_later_begins_above_the_starts_clock_too() {
     let last = machine.id();
     machine.go_down();
     machine.disk.put_as(snapshot, identity);
-    machine.start_up();
+    let waited = machine.start_up();
     assert_eq!(machine.id().worker, 0);
+    machine.step(-waited);
+    assert!(machine.with(|generator| generator.rotate_now()).is_err(), "at the very clock of the start");
+    machine.step(waited);
     machine.with(|generator| generator.rotate_now()).unwrap();
     let next = machine.id();
     assert!(next.worker == last.worker && next.tick > last.tick, "{next:?} after {last:?}");
@@ -341,6 +350,7 @@ fn clock_that_went_far_back_while_stopped_rotates() {
     let machine = crashed();
     machine.step(-HOUR);
     assert!(machine.start_up() <= MS);
+    assert_eq!(machine.told(|event| matches!(event, Event::Opened { is_first: false, .. })), 1);
     machine.pass(MS);
     assert_eq!(machine.id().worker, 256);
     machine.go_down();
@@ -375,11 +385,15 @@ fn layouts() -> impl Iterator<Item = Config> {
 /// Makes the state one that cannot be the newest.
 type Outdate = fn(&Machine);
 
-const OUTDATED: [(&str, Outdate); 7] = [
+const OUTDATED: [(&str, Outdate); 9] = [
     ("no file", |machine| machine.disk.delete()),
     ("unreadable", |machine| {
         machine.disk.scribble(0, Vec::clear);
         machine.disk.scribble(1, Vec::clear);
+    }),
+    ("no marks", |machine| machine.rewrite_both(|document| document["record"]["marks"] = 0.into())),
+    ("an earlier timeline", |machine| {
+        machine.rewrite_both(|document| document["record"]["timeline"] = 3.into());
     }),
     ("promoted", |machine| promote(machine, 2)),
     ("a promoted copy", |machine| {
@@ -479,6 +493,7 @@ fn start_that_is_asked_again_meanwhile_opens_no_sooner() {
     }
     assert_eq!(machine.settle(), MS);
     machine.id();
+    assert_eq!(machine.with(|generator| generator.status()).counts.refusals, 0);
 }
 
 /// The control file's times are whole seconds, rounded up, so right after `initdb` its checkpoint is ahead of the

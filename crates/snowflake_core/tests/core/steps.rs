@@ -56,8 +56,10 @@ fn a_rotation_in_the_middle_of_a_replay_behind_the_ring_costs_one_lane() {
 }
 
 #[test]
-fn a_step_forward_is_told_of_from_a_minute_on() {
-    for (step, is_told) in [(60 * SECOND, false), (60 * SECOND + 1, true)] {
+fn steps_count_beyond_noise_and_are_told_of_from_a_minute_on() {
+    for (step, back, is_told) in
+        [(60 * SECOND, 0, false), (60 * SECOND + 1, 0, true), (-500, 0, false), (-501, 1, false)]
+    {
         let config = config("41/10/12", 3, 64, limits(Policy::Hold, 10 * MS, 0));
         let world = Machine::starting_at(DAY);
         let [ours] = generators(&config, world);
@@ -65,7 +67,8 @@ fn a_step_forward_is_told_of_from_a_minute_on() {
         ours.next_id().unwrap();
         world.step(step);
         ours.next_id().unwrap();
-        assert_eq!(ours.status().steps.forward_jumps, u64::from(is_told), "{step} us");
+        let steps = ours.status().steps;
+        assert_eq!((steps.rollbacks, steps.forward_jumps), (back, u64::from(is_told)), "{step} us");
         let told = if is_told { vec![Event::ForwardJump(step)] } else { vec![] };
         assert_eq!(world.news(), told, "{step} us");
     }

@@ -38,7 +38,7 @@ impl<R: RawMutex> Memory<R> {
     pub fn new(config: &Config) -> Self {
         let lanes = config.workers.lanes();
         Self {
-            control: Control::new(R::INIT, config, 0),
+            control: Control::new(R::INIT, config, 1),
             lanes: (0..lanes).map(|_| LaneMemory::default()).collect(),
             slots: (0..lanes * config.ring_ticks).map(|_| AtomicU64::new(0)).collect(),
         }
