@@ -13,6 +13,6 @@ WHERE deptype = 'e' AND refobjid = (SELECT oid FROM pg_extension WHERE extname =
     AND (typtype IS NULL OR typtype = 'd'
         OR typtype = 'c' AND (SELECT relkind FROM pg_class WHERE pg_class.oid = typrelid) = 'c')
 ORDER BY 1;
-\d snowflake_status
-\d snowflake_workers
-\d snowflake_parts
+SELECT attrelid::regclass AS columns_of, string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attnum)
+FROM pg_attribute WHERE attrelid IN ('snowflake_status'::regclass, 'snowflake_workers'::regclass, 'snowflake_parts'::regclass,
+    'snowflake_layouts'::regclass) AND attnum > 0 GROUP BY 1 ORDER BY 1;

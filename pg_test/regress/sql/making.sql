@@ -38,10 +38,10 @@ FROM (SELECT first, last, id, lag(id) OVER (ORDER BY place) AS before
       FROM (SELECT place, first, last, snowflake_nextval() AS id
             FROM unnest('{7,1,300}'::integer[]) WITH ORDINALITY AS sizes (n, place), snowflake_nextval_range(n)) calls
      ) steps;
-SELECT snowflake_nextval() = snowflake_lastval() AS lastval;
-SELECT last = snowflake_lastval() AS lastval FROM snowflake_nextval_range(3);
-SELECT max(id) = snowflake_lastval() AS lastval FROM snowflake_nextval_batch(3) AS id;
-SELECT count(*) FROM snowflake_nextval_batch(0);
+SELECT snowflake_nextval() = snowflake_lastval() AS of_one,
+    (SELECT last = snowflake_lastval() FROM snowflake_nextval_range(3)) AS of_range,
+    (SELECT max(id) = snowflake_lastval() FROM snowflake_nextval_batch(3) AS id) AS of_batch,
+    (SELECT count(*) FROM snowflake_nextval_batch(0)) AS of_none;
 SELECT snowflake_nextval_range(NULL) IS NULL AS null_in_null_out;
 
 -- the bound for readers that poll

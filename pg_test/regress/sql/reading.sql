@@ -33,8 +33,8 @@ SELECT snowflake_decode(NULL) IS NULL AS decode, snowflake_timestamp(NULL) IS NU
 
 -- numbers that are not IDs
 SELECT snowflake_worker(-1);
-SELECT call, error_of(call) FROM unnest('{decode,timestamp,datacenter,worker,sequence,server}'::text[]) AS name,
-    format('snowflake_%s(-1)', name) AS call;
+SELECT count(*), error_of(call) FROM unnest('{decode,timestamp,datacenter,worker,sequence,server}'::text[]) AS name,
+    format('snowflake_%s(-1)', name) AS call GROUP BY 2;
 
 -- the planner inlines decode: it computes each field once, and unused ones not at all
 CREATE TABLE t (id bigint);
@@ -49,10 +49,10 @@ SELECT snowflake_encode('2024-01-02 00:00:00.123+00', 1024, 7);
 SELECT snowflake_encode('2024-01-02 00:00:00.123+00', 5, -1);
 SELECT snowflake_encode('2023-12-31 23:59:59.999+00', 5, 7);
 SELECT snowflake_max('infinity');
-SELECT call, error_of(call)
+SELECT count(*), error_of(call)
 FROM unnest('{-infinity,2023-12-31 23:59:59.999+00,2093-09-06 15:47:35.552+00,infinity}'::text[]) AS time,
     unnest('{"snowflake_encode(%L, 0, 0)",snowflake_min(%L),snowflake_max(%L)}'::text[]) AS form, format(form, time) AS call
-ORDER BY call COLLATE "C";
+GROUP BY 2;
 SELECT call, error_of(call) FROM unnest('{"-1, 0","1024, 0","0, -1","0, 4096"}'::text[]) AS fields,
     format('snowflake_encode(''2024-01-01'', %s)', fields) AS call;
 -- any time within a tick is the tick's
@@ -103,7 +103,6 @@ SELECT count(*), bool_and(conbin::text ~ ':inputcollid 950 ') AS c, bool_or(conb
 FROM pg_constraint WHERE contypid = 'snowflake_base62'::regtype;
 
 -- IDs of other systems
-\d snowflake_layouts
 SELECT name, layout, expires_at FROM snowflake_layouts;
 SELECT bool_and(snowflake_decode(99999999999999, name) = snowflake_decode(99999999999999, layout)) AS same,
     bool_and(snowflake_timestamp(0, layout) < expires_at) AS ascending, bool_and(note <> '') AS notes FROM snowflake_layouts;

@@ -194,6 +194,8 @@ struct Truth {
     lost: Option<i64>,
     /// Commits were lost before the doubt that is on.
     has_lost: bool,
+    /// How many reservations were made.
+    reservations: usize,
 }
 
 impl Truth {
@@ -519,6 +521,7 @@ impl History<'_> {
         } else {
             let does = |truth: &mut Truth, clock| {
                 let _ = truth.rules.reserve(worker as u8 + 1);
+                truth.reservations += 1;
                 truth.since = truth.since.max(clock);
             };
             let done = self.operate(&format!("snowflake_registry_reserve({worker}, 'mine')"), does)?;
@@ -535,8 +538,8 @@ impl History<'_> {
     }
 
     fn fail_over(&mut self) {
-        // What the protocol does not protect from: a reservation that is lost.
-        let reserved = |truth: &Truth| truth.rules.rows.map(|row| row.is_reserved);
+        // What the protocol does not protect from: a reservation that is lost, even one that was ended.
+        let reserved = |truth: &Truth| (truth.reservations, truth.rules.rows.map(|row| row.is_reserved));
         if reserved(&self.truth) != reserved(&self.copy) {
             return;
         }
@@ -642,6 +645,7 @@ fn history(registry: &mut Registry, seed: u64) -> Option<String> {
         since: 0,
         lost: None,
         has_lost: false,
+        reservations: 0,
     };
     let mut history = History {
         registry,
