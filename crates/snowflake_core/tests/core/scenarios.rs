@@ -538,6 +538,18 @@ fn spread_sequences_vary_where_an_id_comes_once_a_second() {
     assert_eq!((0..1_000).map(sequence).collect::<BTreeSet<_>>(), (0..64).collect());
 }
 
+#[test]
+fn issued_counts_from_the_first_sequence_of_each_tick() {
+    let config =
+        Config { sequence_start: SequenceStart::Spread, ..config("32/8/23", 0, 64, Limits::default()) };
+    let (_, world, [ours]) = opened(config, DAY);
+    for issued in 1..=200 {
+        world.pass(MS);
+        ours.next_id().unwrap();
+        assert_eq!(ours.status().issued, issued);
+    }
+}
+
 /// Datacenter bits above their field would be read as time.
 #[test]
 #[should_panic(expected = "datacenter")]

@@ -404,6 +404,18 @@ fn call_after_a_sleep_past_the_lease_hastens_a_contact() {
 }
 
 #[test]
+fn a_member_has_its_datacenter_and_the_workers_of_its_lease() {
+    let registry = super::nodes::registry(", layout => '41/5+5/12', datacenter_id => 31");
+    run(&mut registry.connect(), "SELECT snowflake_registry_reserve(0, 'by hand')");
+    let builder = Server::builder().member_of(&registry.registry_string());
+    let builder = builder.setting("snowflake_id.layout", "41/5+5/12");
+    let server = builder.setting("snowflake_id.datacenter_id", "31").start_with_extension();
+    assert_eq!(home(&server), 1);
+    let workers = "SELECT worker_id FROM snowflake_workers ORDER BY lane";
+    assert_eq!(column::<i32>(&mut server.connect(), workers), [1, 9, 17, 25]);
+}
+
+#[test]
 fn a_refusal_during_a_lease_neither_ends_it_nor_passes_for_a_grant() {
     let registry = Server::builder().start_registry();
     run(&mut registry.connect(), "UPDATE said SET until = 2000000000000");
