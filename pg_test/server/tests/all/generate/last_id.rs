@@ -1,17 +1,7 @@
 //! `snowflake_lastval()`: the last ID of a session, until the session discards it.
 
-use snowflake_server_tests::refusals::assert_tells;
 use snowflake_server_tests::sql::{fails, next, one, run};
 use snowflake_server_tests::{Server, has_contrib};
-
-#[test]
-fn before_the_first_id_of_a_session_there_is_no_last_one() {
-    let server = Server::builder().start_with_extension();
-    next(&mut server.connect());
-    let mut session = server.connect();
-    let undefined = ["not yet defined in this session", "generated no ID"];
-    assert_tells(&fails(&mut session, "55000", "SELECT snowflake_lastval()"), &undefined);
-}
 
 /// A pool of sessions sends DISCARD ALL between two clients, so that neither sees what the other did.
 #[test]
