@@ -6,8 +6,8 @@ use snowflake_server_tests::ids::{Ids, worker};
 use snowflake_server_tests::sql::{Failure, column, fails, one, run, wait_for_id};
 use snowflake_server_tests::{Kind, Server, Stop, Traffic, ms, secs, wait_until};
 use std::collections::BTreeSet;
-use std::fs::{self, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::fs::{self, OpenOptions, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::thread;
 use std::time::{Instant, SystemTime};
 
@@ -509,4 +509,11 @@ fn causes_of_a_missing_lease_are_told_only_to_roles_that_see_all_settings() {
         assert_eq!(refusal.detail.contains("/nowhere"), is_told, "{refusal}");
         assert!(refusal.hint.contains("Check the hosts"), "{refusal}");
     }
+    // It counts its contacts in a file.
+    let folder = server.data().join("snowflake_id");
+    for (name, mode) in [("state", 0o400), ("", 0o500)] {
+        fs::set_permissions(folder.join(name), Permissions::from_mode(mode)).expect("a mode");
+    }
+    let unwritable = "Check the permissions and the free space of the data directory.";
+    wait_until("the hint", secs(60), || error(&mut operator).hint.starts_with(unwritable).then_some(()));
 }
