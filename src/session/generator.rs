@@ -217,7 +217,6 @@ fn wait_for_lease(since: Instant) -> Result<(), Error> {
     // Most first contacts end sooner. One with unresponsive hosts may not, and the registrar may have no process, because
     // max_worker_processes is reached.
     const LONGEST: Duration = Duration::from_secs(15);
-    wakeup::wake(BackgroundProcess::Registrar);
     let status = contact_status::get();
     if status.last == Outcome::None && since.elapsed() < LONGEST {
         waiting::nap(LOOK_AGAIN, waiting::Awaited::Registry);

@@ -263,7 +263,7 @@ fn a_session_refuses_once_a_name_of_the_record_changes() {
     }
 }
 
-/// PostgreSQL's queue of invalidations has room for 4,096; a session that has not read them in time hears only of "all".
+/// PostgreSQL's queue has room for 4,096 invalidations. A session that is further behind gets one of everything instead.
 #[test]
 fn a_session_that_missed_an_invalidation_refuses_after_a_restore() {
     let server = Server::builder().start_with_extension();
