@@ -165,7 +165,7 @@ BEGIN
     RETURN (
         WITH lines AS MATERIALIZED (
             -- PL/pgSQL splits the body by the caller's standard_conforming_strings: no backslash may be in a plain literal.
-            SELECT s.part, s.line, CASE WHEN s.statement ~ '^CREATE (OR REPLACE )?(FUNCTION|PROCEDURE)|^(?!PERFORM).*\\'
+            SELECT s.part, s.line, CASE WHEN s.statement ~ '^CREATE OR REPLACE |^(?!PERFORM).*\\'
                 THEN concat('EXECUTE ', q.quote, s.statement, q.quote) ELSE s.statement END || ';' AS text
             FROM snowflake_internal.snowflake_convert_statements(keys, back) s,
             -- A dollar quote that the text does not have.

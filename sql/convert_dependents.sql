@@ -46,8 +46,8 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_create(class oid, object oi
         LATERAL aclexplode(a.acl) WITH ORDINALITY AS e (grantor, grantee, privilege_type, is_grantable, n)
     ), changes AS (
         SELECT r.* FROM rights r
-        WHERE r.attname IS NOT NULL OR NOT EXISTS (
-            SELECT FROM rights o WHERE o.is_wanted <> r.is_wanted AND o.attname IS NULL
+        WHERE NOT EXISTS (
+            SELECT FROM rights o WHERE o.is_wanted <> r.is_wanted
                 AND (o.label, o.privilege, o.is_grantable) = (r.label, r.privilege, r.is_grantable))
     )
     SELECT 0, CASE class
@@ -114,7 +114,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_create(class oid, object oi
     UNION ALL
     SELECT 1, format('ALTER %s %s DEPENDS ON EXTENSION %I', o.kind, o.name, e.extname)
     FROM named o, pg_depend x JOIN pg_extension e ON e.oid = x.refobjid
-    WHERE x.classid = class AND x.objid = object AND x.deptype = 'x' AND x.refclassid = 'pg_extension'::regclass AND $3 = 0
+    WHERE x.classid = class AND x.objid = object AND x.deptype = 'x' AND $3 = 0
     UNION ALL
     SELECT 2, format('ALTER INDEX %s SET TABLESPACE %I', o.name, t.spcname)
     FROM named o, pg_class c JOIN pg_tablespace t ON t.oid = c.reltablespace WHERE o.kind = 'INDEX' AND c.oid = object
@@ -166,7 +166,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_readers(keys snowflake_inte
         FROM columns c
         JOIN pg_depend d ON d.classid = 'pg_attrdef'::regclass AND d.refclassid = 'pg_class'::regclass
             AND d.refobjid = c.relid AND d.refobjsubid = c.attnum
-        JOIN pg_attrdef g ON g.oid = d.objid AND g.adnum <> c.attnum
+        JOIN pg_attrdef g ON g.oid = d.objid
         UNION
         -- PostgreSQL builds these indexes again.
         SELECT i.indexrelid, 0 FROM columns c JOIN pg_index i ON i.indrelid = c.relid AND c.attnum = ANY (i.indkey)
@@ -233,8 +233,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_dependents(keys snowflake_i
             SELECT format('DROP %s %s', upper(i.type), i.identity) FROM pg_identify_object(d.classid, d.objid, 0) AS i)
         FROM pg_depend d
         LEFT JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
-        LEFT JOIN pg_trigger t ON d.classid = 'pg_trigger'::regclass AND t.oid = d.objid
-            AND NOT t.tgisinternal AND t.tgparentid = 0
+        LEFT JOIN pg_trigger t ON d.classid = 'pg_trigger'::regclass AND t.oid = d.objid AND t.tgparentid = 0
         LEFT JOIN pg_policy p ON d.classid = 'pg_policy'::regclass AND p.oid = d.objid
         JOIN pg_class c ON c.oid = coalesce(r.ev_class, t.tgrelid, p.polrelid) AND c.relowner = (TABLE own)
         WHERE c.oid NOT IN (SELECT s.id FROM readers s) AND (
@@ -244,8 +243,8 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_dependents(keys snowflake_i
         SELECT 7, g.class, g.id, g.attnum, format('ALTER TABLE %s DROP COLUMN %I', g.id::regclass, a.attname)
         FROM generated g JOIN pg_attribute a ON a.attrelid = g.id AND a.attnum = g.attnum
         UNION ALL
-        -- Dropped with such a column: constraints, foreign keys after others, and their indexes.
-        SELECT CASE WHEN c.class <> 'pg_constraint'::regclass THEN 7.4 WHEN n.contype = 'f' THEN 7.3 ELSE 7.2 END,
+        -- Dropped with such a column: constraints, indexes, and last foreign keys, because they need an index.
+        SELECT CASE WHEN c.class <> 'pg_constraint'::regclass THEN 7.3 WHEN n.contype = 'f' THEN 7.4 ELSE 7.2 END,
             c.class, c.id, 0, NULL
         FROM generated g
         JOIN pg_depend d ON d.refclassid = g.class AND d.refobjid = g.id AND d.refobjsubid = g.attnum AND d.deptype = 'a'
@@ -254,7 +253,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_dependents(keys snowflake_i
         LATERAL (VALUES (d.classid, d.objid), ('pg_class'::regclass, n.conindid)) AS c (class, id)
         WHERE c.id <> 0 AND n.contype IS DISTINCT FROM 'n' AND (c.class = d.classid OR n.contype <> 'f')
         UNION ALL
-        SELECT CASE WHEN n.oid IS NULL THEN 7.4 ELSE 7.2 END, d.classid, d.objid, 0, CASE WHEN n.oid IS NULL
+        SELECT CASE WHEN n.oid IS NULL THEN 7.3 ELSE 7.2 END, d.classid, d.objid, 0, CASE WHEN n.oid IS NULL
             THEN format('DROP %s %s', CASE WHEN s.oid IS NULL THEN 'INDEX' ELSE 'STATISTICS' END, o.identity)
             ELSE format('ALTER TABLE %s DROP CONSTRAINT %I', c.oid::regclass, n.conname) END
         FROM narrow w
@@ -279,10 +278,10 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_dependents(keys snowflake_i
         -- Rules come after all views, because a rule may name a view on its own view.
         SELECT CASE d.classid WHEN 'pg_rewrite'::regclass THEN 8.5 ELSE 8 END, CASE d.classid WHEN 'pg_class'::regclass THEN 1
             WHEN 'pg_trigger'::regclass THEN 3 ELSE 2 END, d.refobjid, d.classid, d.objid, 0
-        FROM pg_depend d WHERE d.refclassid = 'pg_class'::regclass AND d.deptype IN ('a', 'i') AND d.classid = ANY (
+        FROM pg_depend d WHERE d.refclassid = 'pg_class'::regclass AND d.deptype = 'a' AND d.classid = ANY (
             '{pg_class, pg_rewrite, pg_statistic_ext, pg_trigger}'::regclass[]::oid[])
     ), lines (class, id, part, depth, name, n, statement) AS (
-        SELECT p.class, p.id, s.part, 0, pg_describe_object(p.class, p.id, p.attnum), s.n, s.statement
+        SELECT p.class, p.id, s.part, p.attnum, pg_describe_object(p.class, p.id, p.attnum), s.n, s.statement
         FROM parts p, LATERAL (
             SELECT -p.part, 0, p.drop_it
             UNION ALL

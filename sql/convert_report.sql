@@ -51,7 +51,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_obstacles(keys snowflake_in
         LATERAL (VALUES
             (f.is_small AND f.is_partition, 'is in a partition key, and cannot become bigint: copy the rows into a new table'),
             (f.is_small AND t.typtype = 'd', format('has the domain %s: first change it to bigint', f.type)),
-            (f.is_key AND f.relid <> f.key_relid AND f.expression <> coalesce(k.expression, ''),
+            (f.is_key AND f.expression <> coalesce(k.expression, ''),
                 format('has a default of its own, which the new one would replace: first ALTER TABLE ONLY %s ALTER COLUMN %I '
                        'DROP DEFAULT', f.relid, f.attname))
         ) AS r (is_so, why) WHERE r.is_so
@@ -85,8 +85,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_obstacles(keys snowflake_in
             LEFT JOIN pg_attrdef g ON d.classid = 'pg_attrdef'::regclass AND g.oid = d.objid AND g.adnum <> f.attnum
             LEFT JOIN pg_rewrite w ON d.classid = 'pg_rewrite'::regclass AND w.oid = d.objid
                 AND w.ev_class NOT IN (SELECT r.id FROM readers r)
-            LEFT JOIN pg_trigger t ON d.classid = 'pg_trigger'::regclass AND t.oid = d.objid
-                AND NOT t.tgisinternal AND t.tgparentid = 0
+            LEFT JOIN pg_trigger t ON d.classid = 'pg_trigger'::regclass AND t.oid = d.objid AND t.tgparentid = 0
             WHERE f.is_small AND (num_nonnulls(g.oid, w.oid, t.oid) > 0
                 OR d.classid IN ('pg_policy'::regclass, 'pg_publication_rel'::regclass))
         ) AS d (class, id, attnum) WHERE (d.class, d.id) NOT IN (TABLE rebuilt)

@@ -38,7 +38,7 @@ fn names_stay_in_their_comments_and_quotes() {
                 "CREATE SCHEMA {ident}; SET search_path = {ident}, public; CREATE SEQUENCE {sequence};
                  CREATE TABLE {ident} ({ident} integer PRIMARY KEY DEFAULT nextval({seq}), CONSTRAINT {index} CHECK ({ident} <> 7));
                  ALTER SEQUENCE {sequence} OWNED BY {ident}.{ident};
-                 CREATE TABLE ref (id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, {ident} integer[], \"{n}id\" integer REFERENCES {ident});
+                 CREATE TABLE ref (\"I d\" integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, {ident} integer[], \"{n}id\" integer REFERENCES {ident});
                  CREATE VIEW {view} AS SELECT {ident}, {text}::text AS t FROM {ident} WHERE ({ident}::text <> {text} OR {ident} = NULL) AND '{{NULL}}'::text[] <> '{{a}}' AND interval '-1 1:00' < '1 d'
                      AND now() > timestamptz '2024-01-01Z' AND '\\x615c'::bytea <> ''
                      AND '0.30000000000000004'::float8 > 0;
