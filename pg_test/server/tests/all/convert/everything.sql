@@ -82,7 +82,7 @@ CREATE POLICY reads ON two FOR SELECT USING (id > 5); CREATE POLICY adds ON two 
 -- Partitions, also attached ones without a default, and inheritance.
 CREATE TABLE event (id serial, at date NOT NULL, item integer REFERENCES item, PRIMARY KEY (id, at)) PARTITION BY RANGE (at);
 CREATE TABLE event_1 PARTITION OF event FOR VALUES FROM ('2026-01-01') TO ('2027-01-01'); CREATE TABLE event_2 PARTITION OF event DEFAULT;
-CREATE TABLE a_third (at date NOT NULL, item integer, id integer NOT NULL);
+CREATE TABLE a_third (at date CONSTRAINT event_at_not_null NOT NULL, item integer, id integer CONSTRAINT event_id_not_null NOT NULL);
 ALTER TABLE event ATTACH PARTITION a_third FOR VALUES FROM ('2025-01-01') TO ('2026-01-01');
 CREATE INDEX event_item ON event (item); CREATE INDEX event_half ON event ((item % 7)); ALTER INDEX event_half ALTER COLUMN 1 SET STATISTICS 44;
 CREATE TRIGGER on_event AFTER UPDATE OF item ON event FOR EACH ROW WHEN (new.item > 0) EXECUTE FUNCTION noted(); ALTER TABLE event_1 DISABLE TRIGGER on_event; ALTER TABLE ONLY event ENABLE ALWAYS TRIGGER on_event;
