@@ -84,11 +84,9 @@ fn each_obstacle_is_named_and_can_be_removed() {
         let mut owner = database.connect_as("owner");
         let text = scripts(&mut owner, "convert_schema('app')").script;
         let found = comments(&text, "OBSTACLE: ");
-        assert!(
-            found.len() == obstacle.split("; ").count()
-                && found.iter().zip(obstacle.split("; ")).all(|(o, begin)| o.starts_with(begin)),
-            "{obstacle}: {found:#?}"
-        );
+        let begins: Vec<&str> = obstacle.split("; ").collect();
+        assert_eq!(found.len(), begins.len(), "{obstacle}: {found:#?}");
+        assert!(found.iter().zip(begins).all(|(o, begin)| o.starts_with(begin)), "{obstacle}: {found:#?}");
         let before = state(&database);
         let failure = fails(&mut superuser, "55000", &text);
         let named = "cannot convert the keys because of obstacles";

@@ -326,7 +326,7 @@ fn a_standby_adopted_without_a_promotion_starts_above_what_it_had_replayed() {
     let (mut standby, ids) = restarted_standby();
     standby.stand_alone();
     standby.restart();
-    let _ = standby.connect().execute("SELECT snowflake_adopt()", &[]);
+    run(&mut standby.connect(), "SELECT snowflake_adopt()");
     starts_above(&standby, ids);
 }
 
