@@ -35,7 +35,6 @@ pub unsafe extern "C-unwind" fn snowflake_nextval_support_hot(
                 // Too expensive to be evaluated twice. Otherwise the planner would inline a function in SQL that uses its
                 // argument twice, because the twin is not volatile.
                 let cost = request.cast_mut_ptr::<pg_sys::SupportRequestCost>();
-                (*cost).startup = 0.0;
                 (*cost).per_tuple = f64::INFINITY;
                 request
             }
@@ -132,16 +131,14 @@ unsafe fn call_of_twin(call: &pg_sys::FuncExpr) -> Option<*mut pg_sys::FuncExpr>
         let (no_collation, is_null, by_value) = (pg_sys::InvalidOid, false, true);
         let argument =
             pg_sys::makeConst(pg_sys::INTERNALOID, -1, no_collation, length, none, is_null, by_value);
-        let twin = pg_sys::makeFuncExpr(
+        Some(pg_sys::makeFuncExpr(
             twin,
             call.funcresulttype,
             pg_sys::lappend(ptr::null_mut(), argument.cast()),
             call.funccollid,
             call.inputcollid,
             call.funcformat,
-        );
-        (*twin).location = call.location;
-        Some(twin)
+        ))
     }
 }
 

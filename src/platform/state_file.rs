@@ -83,7 +83,6 @@ fn read_slot(file: &File, slot: usize) -> io::Result<Option<Vec<u8>>> {
         match file.read_at(&mut bytes[length..], (slot * SLOT_BYTES + length) as u64) {
             Ok(0) => break,
             Ok(more) => length += more,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if error.raw_os_error() == Some(libc::EIO) => return Ok(None),
             Err(error) => return Err(error),
         }
