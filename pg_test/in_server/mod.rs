@@ -52,9 +52,10 @@ mod tests {
     /// Values of which each is of another size, so that none is taken for another, or in another unit.
     #[pg_test]
     fn each_message_has_its_values_in_its_units() {
-        use crate::messages::{gate, log::describe, reading};
+        use crate::messages::{LeaseFailure, gate, log::describe, reading};
         use crate::postgres::{display::duration, time::clock_us, time::to_postgres};
-        use snowflake_core::{Event, Refusal};
+        use snowflake_contact::{Failure, Kind};
+        use snowflake_core::{Event, NoLane, Refusal};
         let year = |n: i64| (n - 1970) * 31_556_952_000_000 + 15_000_000_000_000;
         let opened = |timeline, first_us, is_first| {
             describe(Event::Opened { timeline, worker: 515, lane: 2, home: 3, first_us, is_first })
@@ -63,22 +64,29 @@ mod tests {
         let in_two_days = clock_us(libc::CLOCK_REALTIME) + 180_000_000_000;
         let starts = [opened(1, 0, false), opened(4, in_two_days, false), opened(1, year(2032), true)];
         let events = [describe(Event::Adopted(year(2031))), rotated(0), rotated(7_150_000_000)];
-        let refusals = [Refusal::BeforeEpoch(90_500_000), Refusal::Exhausted].map(gate::refused);
+        let no_lane = NoLane { behind_us: -5_000, worker: 771, usable_at_us: year(2037), is_floor: false };
+        let refusals = [Refusal::BeforeEpoch(90_500_000), Refusal::Exhausted, Refusal::NoLane(no_lane)];
+        let (refusals, rotation) = (refusals.map(gate::refused), gate::not_rotated(Refusal::NoLane(no_lane)));
+        let kinds = [Kind::Server, Kind::Connection, Kind::Call, Kind::Answer];
+        let failures = kinds.map(|kind| LeaseFailure::failed(&Failure::new(kind, format!("{kind:?}"))));
         let waits =
             [gate::lease_ended(7, year(2033), None), gate::settling(1_500_000), gate::not_adopted(28)];
         let floors = [year(2034), i64::MAX].map(gate::floor_in_future);
         let rows = reading::descending(to_postgres(year(2035)), year(2036));
         let others = ["1", "2, 3"].map(reading::other_database);
-        let lengths = [9_999_000, 7_800_000_000].map(duration);
-        let all = format!("{starts:?}{events:?}{refusals:?}{waits:?}{floors:?}{rows:?}{others:?}{lengths:?}");
+        let lengths = [9_999_000, 7_800_000_000, 200_000_000_000].map(duration);
+        let all = format!("{starts:?}{events:?}{refusals:?}{waits:?}{floors:?}{rows:?}{others:?}{lengths:?}")
+            + &format!("{rotation:?}{failures:?}");
         for words in "worker 515 generates the IDs of timeline 4|lane 2 of home worker 3: successive|\
-            lane 2 of home worker 3. IDs continue above everything that was reserved before.\"|which is 2 days 1 h ahead|\
+            lane 2 of home worker 3. IDs continue above everything that was reserved before, from 19|which is 2 days 1 h ahead|\
             begin a second further above the system clock, at 2032-|adopted, with IDs above 2031-|exists elsewhere.\", hint: \"\"|\
             from worker 1 to worker 257\"|from worker 1 to worker 257: system|is 119 min 10 s behind the newest|\
             is 90.5 s before the epoch|ends at 2093-09-06|lease of worker 7 ended at 2033-|near enough in 1500 ms|\
             floor is 2034-|floor is infinity; |snowflake_adopt: could not access file|No space left on device\"|\
             A row with time 2035-|follows one with time 2036-|has 1; |Set snowflake_id.layout|has 2, 3; |\
-            A dump of another layout|\"9999 ms\"|\"2 h 10 min\"".split('|')
+            A dump of another layout|\"9999 ms\"|\"2 h 10 min\"|\"2 days 7 h\"|is 0 ms behind the times|Worker 771 is|\
+            reaches 2037-|hint: \"\" })[LeaseFailure|Server\", hint: \"Check that PostgreSQL's client|\
+            Connection\", hint: \"Check the hosts|Call\", hint: \"Check the registry's server|Answer\", hint: \"Install".split('|')
         {
             assert!(all.contains(words), "{words:?} is missing in {all}");
         }
