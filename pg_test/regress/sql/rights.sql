@@ -52,7 +52,7 @@ SELECT snowflake_adopt(now() + interval '25 h');
 \echo :LAST_ERROR_SQLSTATE
 -- every ID lies below what is reserved
 SELECT snowflake_nextval() AS id \gset
-SELECT snowflake_timestamp(:id) < reserved_until AS is_below FROM snowflake_status;
+SELECT snowflake_timestamp(:id) < reserved_until AS is_below, snowflake_timestamp(:id) = last_id_at AS is_last FROM snowflake_status;
 
 -- no session can change a setting, not even one of a superuser
 SET snowflake_id.worker_id = 2;

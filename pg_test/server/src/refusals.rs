@@ -47,7 +47,8 @@ pub fn assert_closed(server: &Server, message: &str) -> Failure {
     assert!(failure.text().contains(message), "{message:?} is missing in: {failure}");
     let status = status(&mut session);
     assert_eq!(status.state, "closed", "{status:?}");
-    assert!(status.reason.as_deref().is_some_and(|reason| reason.contains(message)), "{status:?}");
+    let is_told = |reason: &str| reason.contains(message) && reason.ends_with(&failure.detail);
+    assert!(status.reason.as_deref().is_some_and(is_told), "{status:?}: {failure}");
     failure
 }
 

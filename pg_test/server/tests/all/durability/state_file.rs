@@ -26,6 +26,7 @@ fn mark_in_file(server: &Server) -> i64 {
 fn a_wrong_time_that_was_adopted_holds_for_a_worker_never_used_and_the_hint_says_so() {
     let mut server = Server::builder().start_with_extension();
     run(&mut server.connect(), "SELECT snowflake_adopt(now() + interval '20 hours')");
+    assert!(!server.log().contains("STATEMENT:"), "the adoption is no statement's: {}", server.log());
     for worker in ["1", "77"] {
         server.set("snowflake_id.worker_id", worker);
         server.restart();
@@ -55,7 +56,7 @@ fn each_reason_for_a_closed_gate_is_logged_once() {
     fs::set_permissions(state_file(&server), Permissions::from_mode(0o000)).expect("its mode");
     server.start();
     let lines = [
-        "snowflake_id: cannot generate IDs: could not access file \"snowflake_id/state\": Permission denied",
+        "snowflake_id: cannot generate IDs: could not access file \"snowflake_id/state\": Permission denied\n",
         "snowflake_id: cannot generate IDs: file \"snowflake_id/state\" was written by a later version",
     ];
     server.wait_for_line(lines[0], secs(30));

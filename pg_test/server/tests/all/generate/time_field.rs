@@ -32,7 +32,7 @@ fn an_epoch_that_the_clock_has_not_reached_closes_the_gate_until_it_has() {
 
     // And back to before it.
     server.step_back(days(1));
-    all_fail(&mut session, "55000", &["snowflake_id.epoch"]);
+    all_fail(&mut session, "55000", &["before the epoch.", "set snowflake_id.epoch to a time in the past"]);
     assert_eq!(status(&mut session).state, "closed");
     server.step_forward(days(1));
     assert!(next(&mut session) > ids[9]);
@@ -85,7 +85,7 @@ fn an_exhausted_time_field_is_an_error_and_never_wraps() {
         std::thread::sleep(ms(2));
     };
     assert_eq!(failure.code, "55000", "{failure}");
-    assert_tells(&failure, &["exhausted"]);
+    assert_tells(&failure, &["exhausted", "Otherwise move the fleet to a layout with more time bits"]);
     assert!(!ids.is_empty());
     assert_ascending("until the end", &ids);
     let ticks = |id: i64| id >> 22;

@@ -114,6 +114,7 @@ fn a_retired_node_is_over_and_its_group_is_free_after_its_until() {
     assert_eq!(none.message, format!("node \"{}\" has no lease", "b".repeat(64)));
     let free: String = one(&mut operator, "SELECT snowflake_registry_retire('a')::text");
     assert_eq!(free, time(&mut operator, lease.until + 1));
+    fails(&mut operator, "42704", "SELECT snowflake_registry_retire('a')");
     assert_eq!(one::<i64>(&mut operator, "SELECT count(*) FROM snowflake_fleet"), 0);
     let mut other = Node::single("b");
     other.refused(&mut session, "full");

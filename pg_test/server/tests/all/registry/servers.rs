@@ -213,7 +213,8 @@ fn registry_removed_by_a_reload_is_logged_and_is_the_reason_once_the_lease_ends(
     server.reread_settings();
     let mut session = server.connect();
     let refusal = end_of_lease(&mut session);
-    assert!(refusal.detail.contains("snowflake_id.registry is not set"), "{refusal}");
+    let hint = "snowflake_id.registry is not set.\nSet snowflake_id.registry, and reload the settings.";
+    assert!(refusal.text().ends_with(hint), "{refusal}");
     assert_eq!(server.log().matches("snowflake_id.registry was removed").count(), 1);
     server.set("snowflake_id.registry", &registry.registry_string());
     server.reread_settings();
