@@ -10,7 +10,6 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_statements(keys snowflake_i
     SET search_path = pg_catalog, pg_temp
     -- Names and literals are written in one way, regardless of the session's settings.
     SET quote_all_identifiers = off
-    SET standard_conforming_strings = on
     SET datestyle = 'ISO'
     SET timezone = 'UTC'
     SET bytea_output = hex
@@ -167,7 +166,7 @@ BEGIN
                 THEN concat('EXECUTE ', q.quote, s.statement, q.quote) ELSE s.statement END || ';' AS text
             FROM snowflake_internal.snowflake_convert_statements(keys, back) s,
             -- A dollar quote that the text does not have.
-            LATERAL (SELECT CASE strpos(s.statement || '$', '$snowflake$') WHEN 0 THEN '$snowflake$'
+            LATERAL (SELECT CASE strpos(s.statement, '$snowflake$') WHEN 0 THEN '$snowflake$'
                      ELSE concat('$snowflake_', md5(s.statement), '$') END) AS q (quote) WHERE s.part > 0
         ), notes AS MATERIALIZED (
             SELECT n.* FROM snowflake_internal.snowflake_convert_notes(keys, tables) WITH ORDINALITY AS n (warns, note, n)

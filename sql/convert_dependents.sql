@@ -35,9 +35,9 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_create(class oid, object oi
             SELECT true, NULL::name, o.of_what, coalesce(o.acl, acldefault(o.kind, o.owner)) FROM owned o
             UNION ALL
             SELECT true, a.attname, a.attrelid::regclass::text, a.attacl FROM pg_attribute a
-            WHERE class = 'pg_class'::regclass AND a.attrelid = object AND a.attnum = $3 AND $3 > 0
+            WHERE class = 'pg_class'::regclass AND a.attrelid = object AND a.attnum = $3
             UNION ALL
-            SELECT false, NULL, o.of_what, coalesce(d.defaclacl, CASE s.schema WHEN 0 THEN acldefault(o.kind, o.owner) END)
+            SELECT false, NULL, o.of_what, coalesce(d.defaclacl, acldefault(o.kind, o.owner))
             FROM owned o CROSS JOIN LATERAL (VALUES (0::oid), (o.schema)) AS s (schema)
             LEFT JOIN pg_default_acl d ON d.defaclrole = o.owner AND d.defaclnamespace = s.schema
                 AND upper(d.defaclobjtype::text) = upper(o.kind::text)
@@ -134,7 +134,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_create(class oid, object oi
         ((SELECT format('(%s)', string_agg(format('%s = %L', p.option_name, p.option_value), ', '))
           FROM pg_options_to_table(a.attoptions) AS p WHERE NOT starts_with(p.option_name, 'pg_') HAVING count(*) > 0))
     ) AS s (setting)
-    WHERE class = 'pg_class'::regclass AND a.attrelid = object AND a.attnum = $3 AND $3 > 0 AND s.setting IS NOT NULL
+    WHERE class = 'pg_class'::regclass AND a.attrelid = object AND a.attnum = $3 AND s.setting IS NOT NULL
     UNION ALL
     SELECT 2, format('ALTER TABLE ONLY %s %s %s', s.relid::regclass,
                      CASE s.state WHEN 'D' THEN 'DISABLE' WHEN 'A' THEN 'ENABLE ALWAYS' ELSE 'ENABLE REPLICA' END, s.name)

@@ -18,7 +18,7 @@ CREATE TABLE one (id integer PRIMARY KEY DEFAULT nextval('shared')); ALTER SEQUE
 CREATE TABLE two (id integer PRIMARY KEY DEFAULT nextval('shared'), note text);
 CREATE TABLE three (id bigint PRIMARY KEY DEFAULT nextval('free'), n bigserial);
 CREATE TABLE "Odd ""one"."T'x" ("I d" smallint PRIMARY KEY DEFAULT nextval('"Odd ""one"."s''1"'), t integer UNIQUE REFERENCES plain);
-CREATE TABLE by_text (id integer PRIMARY KEY DEFAULT nextval('app.free'::text));
+CREATE TABLE by_text (id integer UNIQUE DEFAULT nextval('app.free'::text));
 CREATE TABLE outside (id integer PRIMARY KEY, n bigint); CREATE UNIQUE INDEX ON outside (n); CREATE TABLE without (id integer PRIMARY KEY, x text, tag_id smallint, "TagIDs" integer[], "UserIDs" smallint, "key id" integer REFERENCES outside, half_id smallint GENERATED ALWAYS AS (1) STORED);
 
 -- References, indexes, statistics objects, a cluster mark, a replica identity.
@@ -45,7 +45,7 @@ CREATE UNIQUE INDEX made_label ON made (label) INCLUDE (id); COMMENT ON COLUMN m
 ALTER TABLE made REPLICA IDENTITY USING INDEX made_label; CREATE STATISTICS made_both ON label, code FROM made; COMMENT ON STATISTICS made_both IS 'two';
 CREATE TABLE keyed (plain integer REFERENCES plain, a integer GENERATED ALWAYS AS (plain + 1) STORED, g integer GENERATED ALWAYS AS (plain + 1) STORED PRIMARY KEY,
     h integer GENERATED ALWAYS AS (plain + 1) STORED, FOREIGN KEY (a) REFERENCES keyed, FOREIGN KEY (g) REFERENCES outside (n));
-CREATE UNIQUE INDEX ON keyed (h); ALTER TABLE keyed ADD FOREIGN KEY (a) REFERENCES keyed (h); CREATE POLICY of_label ON made USING (label <> 'x');
+ALTER TABLE keyed CLUSTER ON keyed_pkey; CREATE UNIQUE INDEX ON keyed (h); ALTER TABLE keyed ADD FOREIGN KEY (a) REFERENCES keyed (h); CREATE POLICY of_label ON made USING (label <> 'x');
 CREATE VIEW items WITH (security_barrier, check_option = local) AS SELECT id, plain, n AS "A n" FROM item WHERE id > 0;
 COMMENT ON VIEW items IS 'some'; COMMENT ON COLUMN items.plain IS 'a plain'; ALTER VIEW items ALTER "A n" SET DEFAULT 3;
 REVOKE SELECT ON items FROM reader; GRANT INSERT, UPDATE (plain, "A n") ON items TO reader WITH GRANT OPTION; GRANT SELECT ON items TO PUBLIC;
@@ -90,7 +90,7 @@ ALTER TABLE event ATTACH PARTITION a_third FOR VALUES FROM ('2025-01-01') TO ('2
 CREATE INDEX event_item ON event (item); CREATE INDEX event_half ON event ((item % 7)); ALTER INDEX event_half ALTER COLUMN 1 SET STATISTICS 44;
 CREATE TRIGGER on_event AFTER UPDATE OF item ON event FOR EACH ROW WHEN (new.item > 0) EXECUTE FUNCTION noted(); ALTER TABLE event_1 DISABLE TRIGGER on_event; ALTER TABLE ONLY event ENABLE ALWAYS TRIGGER on_event;
 CREATE TABLE base (id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, x text CHECK (x <> '' OR id > 0), ref_id smallint); CREATE TABLE derived (y text) INHERITS (base); CREATE INDEX ON derived (id); ALTER TABLE derived ADD FOREIGN KEY (id) REFERENCES base INITIALLY DEFERRED;
-CREATE VIEW bases AS SELECT tableoid, * FROM base;
+CREATE VIEW bases AS SELECT tableoid, * FROM base; CREATE VIEW untouched AS SELECT id FROM three; CREATE TRIGGER untouched BEFORE UPDATE OF id ON three FOR EACH ROW EXECUTE FUNCTION noted(); CREATE VIEW labels AS SELECT label FROM made;
 CREATE TABLE hashed (id bigserial PRIMARY KEY, half bigint GENERATED ALWAYS AS (id / 2) STORED) PARTITION BY HASH (id); CREATE TABLE hashed_0 PARTITION OF hashed FOR VALUES WITH (MODULUS 1, REMAINDER 0);
 ALTER TABLE ONLY hashed_0 ALTER id DROP DEFAULT, REPLICA IDENTITY USING INDEX hashed_0_pkey; CREATE TABLE pair (id bigint GENERATED ALWAYS AS IDENTITY, x integer, PRIMARY KEY (id, x)) PARTITION BY RANGE (x, id); CREATE TABLE pair_0 PARTITION OF pair FOR VALUES FROM (0, 0) TO (9, 9);
 
