@@ -10,7 +10,6 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_statements(keys snowflake_i
     SET search_path = pg_catalog, pg_temp
     -- Names and literals are written in one way, regardless of the session's settings.
     SET quote_all_identifiers = off
-    SET standard_conforming_strings = on
     SET datestyle = 'ISO'
     SET timezone = 'UTC'
     SET bytea_output = hex
@@ -23,7 +22,7 @@ AS $$
         SELECT k.*, a.attidentity, pg_get_expr(d.adbin, d.adrelid) AS expression
         FROM snowflake_internal.snowflake_convert_columns(keys) k
         JOIN pg_attribute a ON a.attrelid = k.relid AND a.attnum = k.attnum
-        LEFT JOIN pg_attrdef d ON d.oid = k.default_id AND k.is_key AND k.is_own
+        LEFT JOIN pg_attrdef d ON d.oid = k.default_id AND k.is_own
     ), small AS MATERIALIZED (
         SELECT DISTINCT f.relid, f.attnum, f.attname, f.type, f.is_local FROM family f WHERE f.is_small
     ), dependents AS MATERIALIZED (
@@ -40,7 +39,7 @@ AS $$
         JOIN pg_sequence q ON q.seqrelid = d.objid
         WHERE f.is_key AND f.is_own AND d.deptype = CASE f.attidentity WHEN '' THEN 'a' ELSE 'i' END
     ), lines (part, key, statement) AS (
-        SELECT 0, f.key_relid::text, concat_ws(' ', f.key_attname, f.relid, f.attname, f.type, f.attidentity, f.expression)
+        SELECT 0, '', concat_ws(' ', f.relid, f.attname, f.type, f.attidentity, f.expression)
         FROM family f
         UNION ALL
         SELECT 1, to_char(r.line, '0000000000'), r.statement FROM dependents r WHERE r.part < 0
@@ -65,13 +64,12 @@ AS $$
         UNION ALL
         SELECT 5, to_char(r.line, '0000000000'), r.statement FROM dependents r WHERE r.part > 0
         UNION ALL
-        -- Children of a table with a key have its default, too, unless they have another one.
+        -- Children of a table with a key have its default, too; on the way back, each its own again.
         SELECT 7, (f.relid <> f.key_relid)::text || f.relid, format('ALTER TABLE %s%s ALTER COLUMN %I %s',
             CASE WHEN f.relid = f.key_relid THEN '' ELSE 'ONLY ' END, f.relid, f.attname,
             CASE WHEN NOT back THEN format('SET DEFAULT %s', snowflake_internal.snowflake_convert_default())
                  ELSE coalesce('SET DEFAULT ' || f.expression, 'DROP DEFAULT') END)
-        FROM family f WHERE f.is_key AND (f.relid = f.key_relid OR back AND f.expression IS DISTINCT FROM (
-            SELECT o.expression FROM family o WHERE o.relid = f.key_relid AND o.attname = f.key_attname AND o.is_key LIMIT 1))
+        FROM family f WHERE f.is_key AND (f.relid = f.key_relid OR back)
         UNION ALL
         SELECT 8, s.seq::text, CASE WHEN s.attidentity = '' THEN format('ALTER SEQUENCE %s OWNED BY %s', s.seq,
                 CASE WHEN back THEN format('%s.%I', s.relid, s.attname) ELSE 'NONE' END)
@@ -79,8 +77,7 @@ AS $$
                 CASE s.attidentity WHEN 'a' THEN 'ALWAYS' ELSE 'BY DEFAULT' END, concat_ws(' ', 'SEQUENCE NAME', s.seq,
                 'INCREMENT BY', s.seqincrement,
                 -- The bounds of the type are left out: it is bigint if a value exceeds the old type.
-                'MINVALUE ' || CASE WHEN CASE WHEN s.ascends THEN 1 ELSE b.lowest END <> s.seqmin THEN s.seqmin END,
-                'MAXVALUE ' || CASE WHEN CASE WHEN s.ascends THEN b.highest ELSE -1 END <> s.seqmax THEN s.seqmax END,
+                'MINVALUE ' || nullif(s.seqmin, b.lowest), 'MAXVALUE ' || nullif(s.seqmax, b.highest),
                 'START WITH', s.seqstart, 'CACHE', s.seqcache, CASE WHEN s.seqcycle THEN 'CYCLE' END)) END
         FROM sequences s JOIN (VALUES
             ('smallint'::regtype, -32768::bigint, 32767::bigint), ('integer', -2147483648, 2147483647),
@@ -169,7 +166,7 @@ BEGIN
                 THEN concat('EXECUTE ', q.quote, s.statement, q.quote) ELSE s.statement END || ';' AS text
             FROM snowflake_internal.snowflake_convert_statements(keys, back) s,
             -- A dollar quote that the text does not have.
-            LATERAL (SELECT CASE strpos(s.statement || '$', '$snowflake$') WHEN 0 THEN '$snowflake$'
+            LATERAL (SELECT CASE strpos(s.statement, '$snowflake$') WHEN 0 THEN '$snowflake$'
                      ELSE concat('$snowflake_', md5(s.statement), '$') END) AS q (quote) WHERE s.part > 0
         ), notes AS MATERIALIZED (
             SELECT n.* FROM snowflake_internal.snowflake_convert_notes(keys, tables) WITH ORDINALITY AS n (warns, note, n)
@@ -186,7 +183,7 @@ BEGIN
                 FROM (SELECT r.relid UNION SELECT t.relid FROM pg_partition_tree(r.relid) t) AS m (id))),
                 ', ' ORDER BY r.relid::text COLLATE "C")
             FROM (SELECT DISTINCT k.relid FROM snowflake_internal.snowflake_convert_columns(keys) k
-                  WHERE k.is_small AND k.is_local AND k.is_own) AS r HAVING count(*) > 0
+                  WHERE k.is_small AND k.is_local AND k.is_own) AS r
             UNION ALL
             SELECT 4, o.n, 'OBSTACLE: ' || o.obstacle FROM unnest(obstacles) WITH ORDINALITY AS o (obstacle, n)
             UNION ALL

@@ -22,8 +22,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_create(class oid, object oi
         SELECT r.ev_class, r.ev_enabled, format('RULE %I', r.rulename) FROM pg_rewrite r
         WHERE class = 'pg_rewrite'::regclass AND r.oid = object
     ), owned (owner, schema, kind, acl, of_what) AS (
-        SELECT c.relowner, c.relnamespace, CASE c.relkind WHEN 'S' THEN 's' ELSE 'r' END::"char", c.relacl,
-            CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE '' END || o.name
+        SELECT c.relowner, c.relnamespace, CASE c.relkind WHEN 'S' THEN 's' ELSE 'r' END::"char", c.relacl, o.name
         FROM named o, pg_class c
         WHERE class = 'pg_class'::regclass AND c.oid = object AND attnum = 0 AND c.relkind IN ('v', 'm', 'S')
         UNION ALL
@@ -36,9 +35,9 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_create(class oid, object oi
             SELECT true, NULL::name, o.of_what, coalesce(o.acl, acldefault(o.kind, o.owner)) FROM owned o
             UNION ALL
             SELECT true, a.attname, a.attrelid::regclass::text, a.attacl FROM pg_attribute a
-            WHERE class = 'pg_class'::regclass AND a.attrelid = object AND a.attnum = $3 AND $3 > 0
+            WHERE class = 'pg_class'::regclass AND a.attrelid = object AND a.attnum = $3
             UNION ALL
-            SELECT false, NULL, o.of_what, coalesce(d.defaclacl, CASE s.schema WHEN 0 THEN acldefault(o.kind, o.owner) END)
+            SELECT false, NULL, o.of_what, coalesce(d.defaclacl, acldefault(o.kind, o.owner))
             FROM owned o CROSS JOIN LATERAL (VALUES (0::oid), (o.schema)) AS s (schema)
             LEFT JOIN pg_default_acl d ON d.defaclrole = o.owner AND d.defaclnamespace = s.schema
                 AND upper(d.defaclobjtype::text) = upper(o.kind::text)
@@ -55,7 +54,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_create(class oid, object oi
         WHEN 'pg_trigger'::regclass THEN pg_get_triggerdef(object)
         WHEN 'pg_statistic_ext'::regclass THEN pg_get_statisticsobjdef(object)
         WHEN 'pg_rewrite'::regclass THEN (
-            SELECT rtrim(pg_get_ruledef(r.oid), ';') FROM pg_rewrite r WHERE r.oid = object AND r.ev_type <> '1')
+            SELECT rtrim(pg_get_ruledef(r.oid), ';') FROM pg_rewrite r WHERE r.oid = object)
         WHEN 'pg_constraint'::regclass THEN (
             SELECT format('ALTER TABLE %s ADD CONSTRAINT %I %s', n.conrelid::regclass, n.conname, pg_get_constraintdef(n.oid))
             FROM pg_constraint n WHERE n.oid = object)
@@ -95,7 +94,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_create(class oid, object oi
         ), (
             SELECT format('CREATE %s %s%s AS %s%s', o.kind, o.name, concat(
                 (SELECT ' USING ' || quote_ident(m.amname) FROM pg_am m WHERE m.oid = c.relam),
-                (SELECT format(' WITH (%s)', string_agg(format('%s%I = %L', s.prefix, p.option_name, p.option_value), ', '))
+                (SELECT format(' WITH (%s)', string_agg(format('%s%s = %L', s.prefix, p.option_name, p.option_value), ', '))
                  FROM (VALUES ('', c.reloptions),
                               ('toast.', (SELECT t.reloptions FROM pg_class t WHERE t.oid = c.reltoastrelid))
                      ) AS s (prefix, options), pg_options_to_table(s.options) AS p HAVING count(*) > 0),
@@ -132,10 +131,10 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_create(class oid, object oi
             WHEN 'e' THEN 'EXTERNAL' WHEN 'm' THEN 'MAIN' ELSE 'EXTENDED' END END),
         ('COMPRESSION ' || CASE a.attcompression WHEN 'p' THEN 'pglz' WHEN 'l' THEN 'lz4' END),
         -- PostgreSQL keeps options of its own there: 17.12 has pg_attver, for every column.
-        ((SELECT format('(%s)', string_agg(format('%I = %L', p.option_name, p.option_value), ', '))
+        ((SELECT format('(%s)', string_agg(format('%s = %L', p.option_name, p.option_value), ', '))
           FROM pg_options_to_table(a.attoptions) AS p WHERE NOT starts_with(p.option_name, 'pg_') HAVING count(*) > 0))
     ) AS s (setting)
-    WHERE class = 'pg_class'::regclass AND a.attrelid = object AND a.attnum = $3 AND $3 > 0 AND s.setting IS NOT NULL
+    WHERE class = 'pg_class'::regclass AND a.attrelid = object AND a.attnum = $3 AND s.setting IS NOT NULL
     UNION ALL
     SELECT 2, format('ALTER TABLE ONLY %s %s %s', s.relid::regclass,
                      CASE s.state WHEN 'D' THEN 'DISABLE' WHEN 'A' THEN 'ENABLE ALWAYS' ELSE 'ENABLE REPLICA' END, s.name)
@@ -148,7 +147,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_create(class oid, object oi
         CASE WHEN c.is_wanted THEN 'GRANT %s ON %s TO %s%s' ELSE 'REVOKE %s ON %s FROM %s%s' END, string_agg(
             c.privilege || CASE WHEN c.attname IS NULL THEN '' ELSE format(' (%I)', c.attname) END, ', ' ORDER BY c.n),
         c.of_what, c.label, CASE WHEN c.is_wanted AND c.is_grantable THEN ' WITH GRANT OPTION' END)
-    FROM changes c GROUP BY c.is_wanted, c.of_what, c.label, c.attname, c.is_wanted AND c.is_grantable
+    FROM changes c GROUP BY c.is_wanted, c.of_what, c.label, c.attname, c.is_grantable
 $$;
 
 -- The objects that read a column that becomes bigint, or that read another of these: views, materialized views, and functions
@@ -175,7 +174,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_readers(keys snowflake_inte
         FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class AND c.relkind IN ('v', 'm') AND c.relpersistence <> 't'
         WHERE r.ev_type = '1' AND c.oid >= 16384
         UNION ALL
-        SELECT 'pg_proc'::regclass, p.oid, 'pg_proc'::regclass, p.oid FROM pg_proc p WHERE p.oid >= 16384 AND p.prokind <> 'a'
+        SELECT 'pg_proc'::regclass, p.oid, 'pg_proc'::regclass, p.oid FROM pg_proc p WHERE p.oid >= 16384
     ), readers (class, id, read_class, read, attnum) AS MATERIALIZED (
         -- The type of a row, or of an array of rows, stands for its view.
         SELECT p.class, p.id, CASE WHEN r.relid IS NULL THEN d.refclassid ELSE 'pg_class'::regclass END,
@@ -219,7 +218,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_dependents(keys snowflake_i
         LEFT JOIN pg_class c ON r.class = 'pg_class'::regclass AND c.oid = r.id
         LEFT JOIN pg_proc p ON r.class = 'pg_proc'::regclass AND p.oid = r.id,
         LATERAL pg_identify_object(r.class, r.id, 0) AS i
-        WHERE coalesce(c.relowner, p.proowner) = (TABLE own)
+        WHERE coalesce(c.relowner, p.proowner) = (TABLE own) AND p.prokind IS DISTINCT FROM 'a'
     ), generated AS MATERIALIZED (
         SELECT DISTINCT n.class, g.adrelid AS id, g.adnum::integer AS attnum
         FROM narrow n
@@ -232,7 +231,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_dependents(keys snowflake_i
         SELECT 9, d.classid, d.objid, 0, (
             SELECT format('DROP %s %s', upper(i.type), i.identity) FROM pg_identify_object(d.classid, d.objid, 0) AS i)
         FROM pg_depend d
-        LEFT JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
+        LEFT JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid AND r.ev_type <> '1'
         LEFT JOIN pg_trigger t ON d.classid = 'pg_trigger'::regclass AND t.oid = d.objid AND t.tgparentid = 0
         LEFT JOIN pg_policy p ON d.classid = 'pg_policy'::regclass AND p.oid = d.objid
         JOIN pg_class c ON c.oid = coalesce(r.ev_class, t.tgrelid, p.polrelid) AND c.relowner = (TABLE own)
@@ -247,7 +246,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_dependents(keys snowflake_i
         SELECT CASE WHEN c.class <> 'pg_constraint'::regclass THEN 7.3 WHEN n.contype = 'f' THEN 7.4 ELSE 7.2 END,
             c.class, c.id, 0, NULL
         FROM generated g
-        JOIN pg_depend d ON d.refclassid = g.class AND d.refobjid = g.id AND d.refobjsubid = g.attnum AND d.deptype = 'a'
+        JOIN pg_depend d ON d.refclassid = g.class AND d.refobjid = g.id AND d.refobjsubid = g.attnum
             AND d.classid IN ('pg_class'::regclass, 'pg_constraint'::regclass, 'pg_statistic_ext'::regclass)
         LEFT JOIN pg_constraint n ON d.classid = 'pg_constraint'::regclass AND n.oid = d.objid,
         LATERAL (VALUES (d.classid, d.objid), ('pg_class'::regclass, n.conindid)) AS c (class, id)
@@ -273,11 +272,10 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_dependents(keys snowflake_i
     ), members (part, n, reader, class, id, attnum) AS (
         SELECT 8, 0, r.id, r.class, r.id, 0 FROM readers r
         UNION ALL
-        SELECT 8, 2, a.attrelid, 'pg_class'::regclass, a.attrelid, a.attnum FROM pg_attribute a WHERE a.attnum > 0
+        SELECT 8, 1, a.attrelid, 'pg_class'::regclass, a.attrelid, a.attnum FROM pg_attribute a WHERE a.attnum > 0
         UNION
         -- Rules come after all views, because a rule may name a view on its own view.
-        SELECT CASE d.classid WHEN 'pg_rewrite'::regclass THEN 8.5 ELSE 8 END, CASE d.classid WHEN 'pg_class'::regclass THEN 1
-            WHEN 'pg_trigger'::regclass THEN 3 ELSE 2 END, d.refobjid, d.classid, d.objid, 0
+        SELECT CASE d.classid WHEN 'pg_rewrite'::regclass THEN 8.5 ELSE 8 END, 1, d.refobjid, d.classid, d.objid, 0
         FROM pg_depend d WHERE d.refclassid = 'pg_class'::regclass AND d.deptype = 'a' AND d.classid = ANY (
             '{pg_class, pg_rewrite, pg_statistic_ext, pg_trigger}'::regclass[]::oid[])
     ), lines (class, id, part, depth, name, n, statement) AS (

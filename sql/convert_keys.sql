@@ -85,7 +85,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_columns(keys snowflake_inte
     ), family (key_relid, key_attname, relid, attnum, is_key) AS (
         SELECT k.relid, k.attname, a.attrelid, a.attnum, true
         FROM unnest(keys) AS k
-        JOIN pg_attribute a ON a.attrelid = k.relid AND a.attname = k.attname AND NOT a.attisdropped
+        JOIN pg_attribute a ON a.attrelid = k.relid AND a.attname = k.attname
         UNION
         SELECT m.key_relid, m.key_attname, next.*
         FROM family m JOIN pg_attribute a ON a.attrelid = m.relid AND a.attnum = m.attnum
@@ -100,7 +100,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_columns(keys snowflake_inte
             -- With OFFSET, because otherwise the planner could read all columns of that name for each partition.
             LATERAL (
                 SELECT * FROM pg_attribute c
-                WHERE c.attrelid = r.relid AND c.attname = a.attname AND NOT c.attisdropped OFFSET 0
+                WHERE c.attrelid = r.relid AND c.attname = a.attname OFFSET 0
             ) AS o
             UNION ALL
             SELECT r.*, false FROM unnest(f.relids, f.attnums) AS r
@@ -112,7 +112,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_columns(keys snowflake_inte
             -- A column of the partition key depends on its own table.
             SELECT FROM pg_depend p
             WHERE p.classid = 'pg_class'::regclass AND p.objid = a.attrelid AND p.objsubid = a.attnum
-                AND p.refclassid = 'pg_class'::regclass AND p.refobjid = a.attrelid AND p.refobjsubid = 0),
+                AND p.refclassid = 'pg_class'::regclass AND p.refobjid = a.attrelid),
         a.attinhcount = 0, c.relowner = (SELECT o.relowner FROM pg_class o WHERE o.oid = keys[1].relid)
     FROM (
         SELECT key_relid, key_attname, relid, attnum, bool_or(is_key) AS is_key FROM family GROUP BY 1, 2, 3, 4

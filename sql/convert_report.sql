@@ -6,23 +6,23 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_obstacles(keys snowflake_in
     WITH RECURSIVE family AS MATERIALIZED (
         SELECT k.*, pg_get_expr(d.adbin, d.adrelid) AS expression
         FROM snowflake_internal.snowflake_convert_columns(keys) k
-        LEFT JOIN pg_attrdef d ON d.oid = k.default_id AND k.is_key AND k.is_own
+        LEFT JOIN pg_attrdef d ON d.oid = k.default_id AND k.is_own
     ), rebuilt AS MATERIALIZED (
-        SELECT DISTINCT b.class, b.id FROM snowflake_internal.snowflake_convert_dependents(keys, false) b WHERE b.part < 0
+        SELECT DISTINCT b.class, b.id FROM snowflake_internal.snowflake_convert_dependents(keys, false) b
     ), readers AS MATERIALIZED (
         SELECT r.class, r.id FROM snowflake_internal.snowflake_convert_readers(keys) r
     ), partitions (parent, child, takes_new) AS MATERIALIZED (
         -- Whether a new ID can belong to a partition. One whose key begins with another column or an expression may take it.
         SELECT i.inhparent, i.inhrelid, bool_and(NOT f.is_partition OR p.partstrat = 'h' OR p.partattrs[0] <> f.attnum
             OR b.bound = 'DEFAULT' OR p.partstrat = 'r'
-                AND coalesce(substring(b.bound FROM '^FOR VALUES FROM \(''?(-?\d+)''?[,)]')::numeric <= n.id, true)
+                AND coalesce(substring(b.bound FROM '^FOR VALUES FROM \(''?(\d+)''?[,)]')::numeric <= n.id, true)
                 AND coalesce(substring(b.bound FROM ' TO \(''?(-?\d+)''?[,)]')::numeric > n.id, true))
         FROM family f
         JOIN pg_partitioned_table p ON p.partrelid = f.relid
         JOIN pg_inherits i ON i.inhparent = f.relid
         JOIN pg_class c ON c.oid = i.inhrelid,
         LATERAL pg_get_expr(c.relpartbound, c.oid) AS b (bound), snowflake_internal.snowflake_convert_now() AS n (id)
-        WHERE f.is_own GROUP BY i.inhparent, i.inhrelid
+        GROUP BY i.inhparent, i.inhrelid
     ), reached (relid) AS (
         SELECT f.relid::oid FROM family f JOIN pg_class c ON c.oid = f.relid WHERE NOT c.relispartition
         UNION
@@ -145,7 +145,6 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_notes(keys snowflake_intern
         SELECT p.oid, lower(p.proname) AS name, p.prosrc, p.prorettype || p.proargtypes::oid[] || p.proallargtypes
             && '{smallint, integer, smallint[], integer[]}'::regtype[]::oid[] AS is_narrow
         FROM pg_proc p
-        JOIN pg_language l ON l.oid = p.prolang AND l.lanname NOT IN ('internal', 'c')
         WHERE p.oid >= 16384 AND p.proowner = (SELECT c.relowner FROM pg_class c WHERE c.oid = keys[1].relid)
             AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e')
     ), words AS MATERIALIZED (
@@ -162,9 +161,9 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_notes(keys snowflake_intern
         -- Not where it is a plain column of an index or of statistics.
         LEFT JOIN pg_class x ON d.classid = 'pg_class'::regclass AND x.oid = d.objid AND NOT x.relispartition
         LEFT JOIN pg_index i ON i.indexrelid = x.oid
-            AND concat(i.indexprs::text, i.indpred::text) ~ format(':varattno (%s|0) ', f.attnum)
+            AND concat(i.indexprs::text, i.indpred::text) ~ format(':varattno %s ', f.attnum)
         LEFT JOIN pg_statistic_ext s ON d.classid = 'pg_statistic_ext'::regclass AND s.oid = d.objid
-            AND s.stxexprs::text ~ format(':varattno (%s|0) ', f.attnum)
+            AND s.stxexprs::text ~ format(':varattno %s ', f.attnum)
         LEFT JOIN pg_attrdef g ON d.classid = 'pg_attrdef'::regclass AND g.oid = d.objid AND g.adnum <> f.attnum AND f.is_local
         LEFT JOIN pg_trigger t ON d.classid = 'pg_trigger'::regclass AND t.oid = d.objid AND t.tgqual IS NOT NULL AND t.tgparentid = 0
         LEFT JOIN pg_policy p ON d.classid = 'pg_policy'::regclass AND p.oid = d.objid

@@ -76,7 +76,7 @@ fn names_stay_in_their_comments_and_quotes() {
              SET bytea_output = escape; SET quote_all_identifiers = on; SET DateStyle = 'German, DMY'; SET extra_float_digits = 0",
         );
     }
-    scripts(&mut maker, "convert_schema('public')");
+    scripts(&mut other, "convert_schema('public')");
     let both = scripts(&mut maker, &call);
     let without_sizes = |text: &str| -> Vec<String> {
         text.lines().filter(|line| !line.starts_with("-- rewrites: ")).map(str::to_owned).collect()

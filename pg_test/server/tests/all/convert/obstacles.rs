@@ -12,9 +12,10 @@ const OBSTACLES: &[(&str, &str, &str, &str)] = &[
     ("", "CREATE TABLE app.wide (t bigint REFERENCES app.t)", "table app.wide belongs to postgres, and table app.t to owner",
         "DROP TABLE app.wide"),
     ("CREATE VIEW app.v AS SELECT id FROM app.t; CREATE FUNCTION app.f() RETURNS bigint LANGUAGE sql BEGIN ATOMIC SELECT max(id) FROM app.t; END",
-        "ALTER VIEW app.v OWNER TO reader; CREATE VIEW app.x AS SELECT x FROM app.t; ALTER FUNCTION app.f OWNER TO reader",
-        "function app.f() depends on a column that becomes bigint; view app.v depends on a column that becomes bigint", "DROP VIEW app.v; DROP FUNCTION app.f"),
-    ("", "CREATE TEMPORARY VIEW v AS SELECT id FROM app.t", "rule _RETURN on view pg_temp_",
+        "ALTER VIEW app.v OWNER TO reader; CREATE VIEW app.x AS SELECT x FROM app.t; ALTER FUNCTION app.f OWNER TO reader;
+         CREATE FUNCTION app.next(text, app.v) RETURNS text LANGUAGE sql AS 'SELECT $1'; CREATE AGGREGATE app.a(app.v) (sfunc = app.next, stype = text); ALTER AGGREGATE app.a(app.v) OWNER TO owner",
+        "function app.a(app.v) depends on a column that becomes bigint; function app.f() depends on a column that becomes bigint; function app.next(text,app.v) depends on a column that becomes bigint; view app.v depends on a column that becomes bigint", "DROP VIEW app.v CASCADE; DROP FUNCTION app.f"),
+    ("", "CREATE TEMPORARY VIEW v AS SELECT id FROM app.t; ALTER VIEW v OWNER TO owner", "rule _RETURN on view pg_temp_",
         "DROP VIEW pg_temp.v"),
     ("", "CREATE FOREIGN DATA WRAPPER w; CREATE SERVER s FOREIGN DATA WRAPPER w; CREATE FOREIGN TABLE app.f () INHERITS (app.t) SERVER s;
           ALTER TABLE app.f OWNER TO owner", "foreign table app.f is a foreign table: detach it", "DROP FOREIGN TABLE app.f"),
@@ -46,8 +47,8 @@ const OBSTACLES: &[(&str, &str, &str, &str)] = &[
       CREATE TABLE app.p0 PARTITION OF app.p FOR VALUES WITH (MODULUS 1, REMAINDER 0); ALTER TABLE app.p0 REPLICA IDENTITY USING INDEX p0_t_n_key",
         "", "index app.p0_t_n_key is the replica identity of partition app.p0, and would no longer be: first ALTER TABLE app.p0 REPLICA IDENTITY FULL", "ALTER TABLE app.p0 REPLICA IDENTITY FULL"),
     ("", "UPDATE pg_trigger SET tgenabled = 'A' WHERE tgrelid = 'app.r'::regclass", "constraint r_t_fkey on table app.r has disabled triggers", "ALTER TABLE app.r ENABLE TRIGGER ALL"),
-    ("", "REVOKE EXECUTE ON FUNCTION snowflake_nextval FROM PUBLIC; GRANT EXECUTE ON FUNCTION snowflake_nextval TO owner; GRANT INSERT (x, id) ON app.t TO reader; GRANT INSERT ON app.r TO reader; GRANT INSERT ON app.t TO PUBLIC",
-        "table app.t takes rows from roles that may not execute the new default: first GRANT EXECUTE ON FUNCTION public.snowflake_nextval() TO PUBLIC, reader",
+    ("", "REVOKE EXECUTE ON FUNCTION snowflake_nextval FROM PUBLIC; CREATE TABLE app.u (id serial PRIMARY KEY); ALTER TABLE app.u OWNER TO owner; GRANT INSERT (x, id) ON app.t TO reader; GRANT INSERT ON app.r TO reader; GRANT INSERT ON app.t TO PUBLIC",
+        "table app.t takes rows from roles that may not execute the new default: first GRANT EXECUTE ON FUNCTION public.snowflake_nextval() TO PUBLIC, owner, reader; table app.u takes rows from roles that may not execute the new default: first GRANT EXECUTE ON FUNCTION public.snowflake_nextval() TO owner",
         "GRANT EXECUTE ON FUNCTION public.snowflake_nextval() TO PUBLIC, reader"),
     ("CREATE SEQUENCE app.own; CREATE TABLE app.child (id integer DEFAULT nextval('app.own')) INHERITS (app.t)", "",
         "column id of table app.child has a default of its own, which the new one would replace: first ALTER TABLE ONLY app.child ALTER COLUMN id DROP DEFAULT", "ALTER TABLE ONLY app.child ALTER COLUMN id DROP DEFAULT"),
@@ -58,8 +59,8 @@ const OBSTACLES: &[(&str, &str, &str, &str)] = &[
         "", "table app.k has no partition for new IDs", "CREATE TABLE app.k1 PARTITION OF app.k FOR VALUES FROM (1000) TO (MAXVALUE)"),
     ("CREATE TABLE app.k (id bigserial, l text, PRIMARY KEY (id, l)) PARTITION BY LIST (l); CREATE TABLE app.ka PARTITION OF app.k FOR VALUES IN ('a') PARTITION BY LIST (id);
       CREATE TABLE app.ka0 PARTITION OF app.ka FOR VALUES IN (1, 2)",
-        "CREATE TABLE app.h (id bigserial PRIMARY KEY) PARTITION BY HASH (id); CREATE TABLE app.h0 PARTITION OF app.h FOR VALUES WITH (MODULUS 1, REMAINDER 0) PARTITION BY RANGE (id);
-         CREATE TABLE app.h00 PARTITION OF app.h0 FOR VALUES FROM (0) TO (1000); ALTER TABLE app.h OWNER TO owner; ALTER TABLE app.h0 OWNER TO owner; ALTER TABLE app.h00 OWNER TO owner",
+        "CREATE TABLE app.e (id bigserial PRIMARY KEY) PARTITION BY HASH (id); CREATE TABLE app.h (id bigserial PRIMARY KEY) PARTITION BY HASH (id); CREATE TABLE app.h0 PARTITION OF app.h FOR VALUES WITH (MODULUS 1, REMAINDER 0) PARTITION BY RANGE (id);
+         CREATE TABLE app.h00 PARTITION OF app.h0 FOR VALUES FROM (0) TO (1000); ALTER TABLE app.e OWNER TO owner; ALTER TABLE app.h OWNER TO owner; ALTER TABLE app.h0 OWNER TO owner; ALTER TABLE app.h00 OWNER TO owner",
         "table app.h0 has no partition for new IDs; table app.ka has no partition for new IDs", "CREATE TABLE app.ka1 PARTITION OF app.ka DEFAULT; CREATE TABLE app.h1 PARTITION OF app.h0 DEFAULT"),
     ("ALTER TABLE app.t ADD g bigint GENERATED ALWAYS AS (id * 2::bigint) STORED; CREATE TABLE app.child () INHERITS (app.t)", "",
         "column g of table app.child depends on a column that becomes bigint; column g of table app.t depends on a column", "ALTER TABLE app.t DROP COLUMN g"),
@@ -106,10 +107,12 @@ fn each_obstacle_is_named_and_can_be_removed() {
 /// PostgreSQL 18 names NOT NULL constraints, and gives a parent's name to its children.
 #[test]
 fn not_null_constraints_of_other_names_are_obstacles() {
-    let database = shop(
-        "CREATE TABLE app.file (ref integer NOT NULL CHECK (ref > 0), name text, PRIMARY KEY (ref, name));
+    // On PostgreSQL 18, there are virtual columns, too.
+    let kind = if pg_version() < 18 { "STORED" } else { "VIRTUAL" };
+    let database = shop(&format!(
+        "ALTER TABLE app.t ADD g integer GENERATED ALWAYS AS (id + 1) {kind}; CREATE TABLE app.file (ref integer NOT NULL CHECK (ref > 0), name text, PRIMARY KEY (ref, name));
          CREATE TABLE app.t_file (PRIMARY KEY (ref, name), FOREIGN KEY (ref) REFERENCES app.t) INHERITS (app.file)",
-    );
+    ));
     let mut owner = database.connect_as("owner");
     let found = comments(&scripts(&mut owner, "convert_schema('app')").script, "OBSTACLE: ");
     if pg_version() < 18 {
@@ -121,27 +124,12 @@ fn not_null_constraints_of_other_names_are_obstacles() {
     comes_back(&database, "owner", "convert_schema('app')");
 }
 
-/// Obstacles are found in one call, with the keys that have none.
-#[test]
-fn a_call_names_all_obstacles_at_once() {
-    let database = shop(
-        "CREATE TABLE app.o (id serial PRIMARY KEY); ALTER TABLE app.o ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
-    );
-    run(
-        &mut database.connect(),
-        "CREATE VIEW app.v AS SELECT id FROM app.t; ALTER TABLE app.r DISABLE TRIGGER ALL",
-    );
-    let found =
-        comments(&scripts(&mut database.connect_as("owner"), "convert_schema('app')").script, "OBSTACLE: ");
-    assert_eq!(found.len(), 3, "{found:#?}");
-}
-
 #[test]
 fn calls_without_a_key_fail_at_once() {
     let database = shop(
         "CREATE TABLE app.keyless (x text); CREATE SCHEMA empty; CREATE TABLE app.wide (id bigint UNIQUE); CREATE VIEW app.v AS SELECT 1;
          CREATE TABLE app.text (id text PRIMARY KEY); CREATE TABLE app.seven (id integer PRIMARY KEY DEFAULT 7); CREATE TABLE app.pair (a integer, b integer, PRIMARY KEY (a, b));
-         CREATE TABLE app.sub (id integer PRIMARY KEY REFERENCES app.t); CREATE TABLE app.parts (id integer PRIMARY KEY) PARTITION BY HASH (id);
+         CREATE TABLE app.sub (id integer PRIMARY KEY, a integer, FOREIGN KEY (a, id) REFERENCES app.pair); CREATE TABLE app.parts (id integer PRIMARY KEY) PARTITION BY HASH (id);
          CREATE TABLE app.part PARTITION OF app.parts FOR VALUES WITH (MODULUS 1, REMAINDER 0); CREATE TABLE app.loose (id serial, x text);
          CREATE INDEX ON app.loose (id); CREATE UNIQUE INDEX ON app.loose (id) WHERE id > 7; CREATE UNIQUE INDEX ON app.loose (x) INCLUDE (id); CREATE UNIQUE INDEX invalid ON app.loose (id)",
     );
@@ -155,6 +143,7 @@ fn calls_without_a_key_fail_at_once() {
         let failure = fails(&mut owner, "42P16", &format!("SELECT snowflake_convert('{table}')"));
         assert_eq!(failure.message.replace('"', ""), format!("table {table} has no key to convert"));
     }
+    assert!(owner.query("SELECT snowflake_convert(VARIADIC '{}')", &[]).expect("no error").is_empty());
     for (code, call, words) in [
         ("42P16", "convert('app.t', 'app.keyless')", "table app.keyless has no key to convert"),
         ("42P16", "convert('app.r')", "table app.r has no key to convert"),
@@ -165,8 +154,8 @@ fn calls_without_a_key_fail_at_once() {
         ("42P16", "convert_schema('app', exclude => '{t}')", "schema app has no key to convert"),
         (
             "42P01",
-            "convert_schema('app', exclude => '{t,missing}')",
-            "schema app has no table like \"missing\"",
+            "convert_schema('app', exclude => '{t,pg_class}')",
+            "schema app has no table like \"pg_class\"",
         ),
         ("22004", "convert('app.t', NULL)", "arguments of snowflake_convert must not be null"),
         ("22004", "convert(VARIADIC NULL)", "arguments of snowflake_convert must not be null"),

@@ -3,7 +3,7 @@
 use super::{database, scripts, state};
 use postgres::Client;
 use snowflake_server_tests::sql::{column, fails, one, run, wait_for_lock};
-use snowflake_server_tests::{Database, Failure, Server, fed, ms};
+use snowflake_server_tests::{Database, Failure, Server, fed, ms, pg_version};
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -93,21 +93,26 @@ fn each_tool_runs_the_script_and_its_way_back() {
 #[test]
 fn a_script_leaves_the_settings_of_its_transaction() {
     let (database, mut owner) = shop();
-    let text = scripts(&mut owner, "convert('customers')").script;
+    let both = scripts(&mut owner, "convert('customers')");
     let mut session = database.connect();
-    let names = ["search_path", "role", "row_security", "check_function_bodies", "lock_timeout"];
+    let strings = if pg_version() < 19 { "off" } else { "on" };
+    let settings = "SELECT current_setting('role') UNION ALL SELECT * FROM (SELECT concat_ws(' ', name, setting) FROM pg_settings
+                    WHERE NOT starts_with(name, 'plpgsql.') ORDER BY name) AS s";
     run(
         &mut session,
-        "BEGIN; SET LOCAL search_path = 'a b', public; SET LOCAL row_security = off; SET LOCAL lock_timeout = '7s'; SET LOCAL ROLE owner",
+        &format!(
+            "BEGIN; SET LOCAL search_path = 'a b', public; SET LOCAL standard_conforming_strings = {strings};
+             SET LOCAL transform_null_equals = on; SET LOCAL array_nulls = off; SET LOCAL intervalstyle = iso_8601; SET LOCAL xmloption = document;
+             SET LOCAL default_tablespace = pg_default"
+        ),
     );
-    let mut settings =
-        || names.map(|name| one::<String>(&mut session, &format!("SELECT current_setting('{name}')")));
-    let before = settings();
-    run(&mut session, &text);
-    let mut settings =
-        || names.map(|name| one::<String>(&mut session, &format!("SELECT current_setting('{name}')")));
-    assert_eq!(settings(), before);
+    let before: Vec<String> = column(&mut session, settings);
+    run(&mut session, &both.script);
+    assert_eq!(column::<String>(&mut session, settings), before);
     run(&mut session, "COMMIT");
+    // Policies hide no rows from the way back.
+    run(&mut owner, "ALTER TABLE customers ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY");
+    fails(&mut owner, "42501", &both.back);
 }
 
 /// A script that was cut somewhere does all, or nothing. A statement is cut by the end of its file, or of its line.
@@ -148,6 +153,7 @@ fn after_any_change_a_script_must_be_made_again() {
         "CREATE SCHEMA moved; ALTER TABLE orders SET SCHEMA moved",
         "CREATE POLICY p ON customers USING (id > 0)",
         "CREATE STATISTICS s ON id, name FROM customers; ALTER STATISTICS s SET STATISTICS 5",
+        "ALTER TABLE customers RENAME id TO key; ALTER TABLE orders RENAME id TO key",
         "DROP TABLE orders",
         "DROP TABLE orders; CREATE TABLE orders (id bigint PRIMARY KEY, customer integer)",
         "", // the script itself
