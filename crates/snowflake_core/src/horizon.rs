@@ -10,7 +10,7 @@
 //!
 //! One of the two fences comes first. If it is the writer's, the reader sees the slot, or that the transaction has
 //! ended. If it is the reader's, the writer's calls see the current tick of the reader's ID or a later one, and in the
-//! same tick the ring's entry that the reader has moved: their IDs are higher.
+//! same tick the ring's entry that the reader has moved: their IDs are higher, whatever the reader sees of the slot.
 //!
 //! No slot is ever cleared. A slot counts while PostgreSQL lists its transaction as running.
 //!
@@ -27,8 +27,6 @@ use crate::sync::{AtomicI64, AtomicU64, Ordering, fence};
 
 /// The name of no transaction.
 const NONE: u64 = 0;
-/// The name of a slot's transaction while the slot is written.
-const BEING_WRITTEN: u64 = u64::MAX;
 
 /// From which position on a transaction may have generated IDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,21 +77,22 @@ impl Slot {
         fence(Ordering::SeqCst);
     }
 
+    /// In any order: the fences of readers and writers order what counts.
     fn write(&self, transaction: u64, Bound { breaks, position }: Bound) {
         self.breaks.store(breaks, Ordering::Relaxed);
         self.position.store(position, Ordering::Relaxed);
-        self.transaction.store(transaction, Ordering::Release);
+        self.transaction.store(transaction, Ordering::Relaxed);
     }
 
     /// The bound, if its transaction counts. If another one of the same process begins meanwhile, the first has ended,
     /// and either bound is right.
     fn bound_if(&self, counts: impl Fn(u64) -> bool) -> Option<Bound> {
-        let transaction = self.transaction.load(Ordering::Acquire);
+        let transaction = self.transaction.load(Ordering::Relaxed);
         let bound = Bound {
             breaks: self.breaks.load(Ordering::Relaxed),
             position: self.position.load(Ordering::Relaxed),
         };
-        (transaction != NONE && transaction != BEING_WRITTEN && counts(transaction)).then_some(bound)
+        (transaction != NONE && counts(transaction)).then_some(bound)
     }
 }
 
@@ -115,15 +114,12 @@ impl Slots<'_> {
         let bound = own.bound_if(|transaction| transaction == running).unwrap_or(Bound::NOTHING);
         self.prepared.iter().any(|slot| {
             let earlier = slot.transaction.load(Ordering::Relaxed);
-            let is_free = earlier != BEING_WRITTEN && (earlier == NONE || !is_prepared(earlier));
-            let is_won = is_free
-                && slot
-                    .transaction
-                    .compare_exchange(earlier, BEING_WRITTEN, Ordering::Acquire, Ordering::Relaxed)
-                    .is_ok();
+            let is_free = earlier == NONE || !is_prepared(earlier);
+            let (won, lost) = (Ordering::Relaxed, Ordering::Relaxed);
+            let is_won = is_free && slot.transaction.compare_exchange(earlier, name, won, lost).is_ok();
             if is_won {
                 slot.write(name, bound);
-                // A reader that no longer finds the running transaction finds this.
+                // A reader that no longer finds the running transaction finds all of this.
                 fence(Ordering::Release);
             }
             is_won

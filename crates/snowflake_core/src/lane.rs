@@ -120,16 +120,17 @@ impl<'m> Lane<'m> {
         self.memory.permit.store(Permit::CLOSED.0, Ordering::Release);
     }
 
-    /// The tick above which the lane began in this run, or a floor that has been set since.
+    /// The tick above which the lane began in this run, or a floor that has been set since. The lock orders it: a call
+    /// that decides by it decides again under the lock.
     pub(crate) fn restored(&self) -> i64 {
-        self.memory.restored.load(Ordering::Acquire)
+        self.memory.restored.load(Ordering::Relaxed)
     }
 
     /// Begins or continues above `floor` or higher, even while calls are under way. It never gets lower, not even under
     /// another lease: a call that still has the permit of the earlier one must not meet a current tick that a replay
     /// has lowered below the floor of that.
     pub(crate) fn raise_floor(&self, floor: i64) {
-        self.memory.restored.fetch_max(floor, Ordering::AcqRel);
+        self.memory.restored.fetch_max(floor, Ordering::Relaxed);
         self.raise_to(floor + 1);
     }
 

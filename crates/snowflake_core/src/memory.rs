@@ -60,15 +60,15 @@ impl LiveState {
         self.active.store(lane, Ordering::Release);
     }
 
-    /// The last tick of the lease; past every layout's end without a registry. Only for the error of a
-    /// blocked call: permits enforce the limit.
+    /// The last tick of the lease; past every layout's end without a registry. Outside the cold lock only for the error
+    /// of a blocked call: permits enforce the limit.
     pub(crate) fn until(&self) -> i64 {
-        self.until.load(Ordering::Acquire)
+        self.until.load(Ordering::Relaxed)
     }
 
     /// Changes the end of the lease, under the cold lock.
     pub(crate) fn set_until(&self, tick: i64) {
-        self.until.store(tick, Ordering::Release);
+        self.until.store(tick, Ordering::Relaxed);
     }
 
     /// The `max_ahead` in force.
@@ -211,9 +211,9 @@ pub(crate) struct ColdState {
     pub(crate) writer: StateWriter,
     /// Length of the last reservation beyond the tick that asked for it.
     pub(crate) reserved_ticks: i64,
-    /// The last refusal that was reported, as lane, current tick and the entry there. An episode is reported once; the
-    /// next ID ends it.
-    pub(crate) reported: Option<(usize, i64, u64)>,
+    /// The last refusal that was reported, as the ring's entry in the current tick. An episode is reported once; the next
+    /// ID ends it.
+    pub(crate) reported: Option<u64>,
     /// The last write that a call left to the keeper.
     pub(crate) keeper_request: Option<(Blocked, Patience)>,
     /// A call has waited in vain for the keeper, which has done nothing since.

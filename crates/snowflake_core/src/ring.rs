@@ -133,7 +133,7 @@ impl<'m> Ring<'m> {
             }
             match slot.compare_exchange_weak(seen, base | last, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => {
-                    if !is_of_tick && seen != Entry::EMPTY.0 {
+                    if !is_of_tick {
                         self.evicted.fetch_add(Entry(seen).count(self.shape), Ordering::Relaxed);
                     }
                     return Claim::Won { first: first as i64 };
@@ -145,17 +145,12 @@ impl<'m> Ring<'m> {
 
     /// The first tick from `tick` on that has room for `n` positions for a call that starts there; `end + 1` if none up
     /// to `end` has.
-    pub(crate) fn room_from(&self, mut tick: i64, n: i64, end: i64) -> i64 {
-        while tick <= end {
-            let entry = self.entry(tick);
-            let base = self.shape.base(tick);
-            let top = base | self.shape.highest;
-            if entry < base || (entry <= top && top - entry >= n as u64) {
-                return tick;
-            }
-            tick = if entry <= top { tick + 1 } else { Entry(entry).tick(self.shape) };
-        }
-        end + 1
+    pub(crate) fn room_from(&self, tick: i64, n: i64, end: i64) -> i64 {
+        let has_room = |tick: &i64| {
+            let top = self.shape.base(*tick) | self.shape.highest;
+            top.saturating_sub(self.entry(*tick)) >= n as u64
+        };
+        (tick..=end).find(has_room).unwrap_or(end + 1)
     }
 
     /// The lowest position that a call can claim from now on if it begins in this tick. Past the last one of a tick

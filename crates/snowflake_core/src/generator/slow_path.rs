@@ -42,16 +42,15 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
                     check = ClockCheck::Done;
                 }
                 Attempt::Overtaken { lane, by } => {
-                    // Once is normal: the call slept while the ring went round. Twice in a row means that a replay went
-                    // further back than the ring reaches. With the current tick where the entries are, the ladder finds
-                    // another way.
+                    // Once is normal: the call slept while the ring went round. Twice means that a replay went further
+                    // back than the ring reaches. With the current tick where the entries are, the ladder finds another
+                    // way.
                     if is_overtaken {
                         self.lanes[lane].raise_to(by);
                     }
-                    is_overtaken = !is_overtaken;
+                    is_overtaken = true;
                 }
                 Attempt::Blocked(blocked) => {
-                    is_overtaken = false;
                     self.observe_clock();
                     self.take_step(&blocked, &mut patience)?;
                 }
@@ -189,8 +188,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     /// Remembers that no lane can be used; returns the event to report, once per episode.
     fn note_refusal(&self, cold: &mut ColdState, blocked: &Blocked, refusal: Refusal) -> Option<Event> {
         let Refusal::NoLane(no_lane) = refusal else { return None };
-        let entry = self.lanes[blocked.lane].ring.entry(blocked.current_tick);
-        let episode = Some((blocked.lane, blocked.current_tick, entry));
+        let episode = Some(self.lanes[blocked.lane].ring.entry(blocked.current_tick));
         let is_new = std::mem::replace(&mut cold.reported, episode) != episode;
         is_new.then_some(Event::Refused(no_lane))
     }

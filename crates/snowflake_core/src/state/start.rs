@@ -116,11 +116,8 @@ impl Evidence<'_> {
         let max_ahead_us = self.max_ahead_us.max(record.map_or(0, |record| record.header.max_ahead_us));
         let mark_at = |unix_us: i64| mark_at(layout, unix_us.saturating_add(max_ahead_us));
         let latest_us = Some(now_us).max(start.replayed_us).max(adopted_us).unwrap_or(now_us);
-        // Rule 4. Under a lease, the lanes are those of a record that goes on, and begin above its floor.
-        let floor = match self.membership {
-            Some(_) => -1,
-            None => mark_at(latest_us.saturating_add(CLOCK_TOLERANCE_US)),
-        };
+        // Rule 4. Under a lease, no lane needs it: the lanes are those of a record that goes on.
+        let floor = mark_at(latest_us.saturating_add(CLOCK_TOLERANCE_US));
         let active = record.and_then(|record| self.origins.iter().position(|it| Some(*it) == record.active));
         let is_own_timeline = record.is_some_and(|record| record.header.timeline == start.timeline);
         let may_be_newest = self.membership.is_some() || is_in_place && is_own_timeline && active.is_some();
@@ -152,7 +149,7 @@ impl Evidence<'_> {
     }
 }
 
-/// The tick of a Unix time in microseconds as a mark: -1 before the epoch, at most the layout's last tick.
+/// The tick of a Unix time in microseconds as a mark: -1 before the epoch.
 pub(crate) fn mark_at(layout: &Layout, unix_us: i64) -> i64 {
-    layout.tick_at(unix_us).clamp(-1, layout.max_tick())
+    layout.tick_at(unix_us).max(-1)
 }
