@@ -37,7 +37,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_create(class oid, object oi
             SELECT true, a.attname, a.attrelid::regclass::text, a.attacl FROM pg_attribute a
             WHERE class = 'pg_class'::regclass AND a.attrelid = object AND a.attnum = $3
             UNION ALL
-            SELECT false, NULL, o.of_what, coalesce(d.defaclacl, acldefault(o.kind, o.owner))
+            SELECT false, NULL, o.of_what, coalesce(d.defaclacl, CASE s.schema WHEN 0 THEN acldefault(o.kind, o.owner) END)
             FROM owned o CROSS JOIN LATERAL (VALUES (0::oid), (o.schema)) AS s (schema)
             LEFT JOIN pg_default_acl d ON d.defaclrole = o.owner AND d.defaclnamespace = s.schema
                 AND upper(d.defaclobjtype::text) = upper(o.kind::text)

@@ -78,7 +78,7 @@ mod tests {
         let all = format!("{starts:?}{events:?}{refusals:?}{waits:?}{floors:?}{rows:?}{others:?}{lengths:?}")
             + &format!("{rotation:?}{failures:?}");
         for words in "worker 515 generates the IDs of timeline 4|lane 2 of home worker 3: successive|\
-            lane 2 of home worker 3. IDs continue above everything that was reserved before, from 19|which is 2 days 1 h ahead|\
+            lane 2 of home worker 3. IDs continue above everything that was reserved before.\"|which is 2 days 1 h ahead|\
             begin a second further above the system clock, at 2032-|adopted, with IDs above 2031-|exists elsewhere.\", hint: \"\"|\
             from worker 1 to worker 257\"|from worker 1 to worker 257: system|is 119 min 10 s behind the newest|\
             is 90.5 s before the epoch|ends at 2093-09-06|lease of worker 7 ended at 2033-|near enough in 1500 ms|\

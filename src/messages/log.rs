@@ -192,10 +192,13 @@ fn lane_of(lane: usize, home: i64, timeline: u32) -> String {
 
 /// A sentence: the first ID's time, and how far it is ahead.
 fn starts_at(first_us: i64) -> String {
-    let ahead_us = (first_us - clock_us(libc::CLOCK_REALTIME)).max(0);
-    format!(
-        "IDs continue above everything that was reserved before, from {} on, which is {} ahead of the system clock.",
-        timestamp(first_us),
-        duration(ahead_us)
-    )
+    let (first, ahead_us) = (timestamp(first_us), first_us - clock_us(libc::CLOCK_REALTIME));
+    match ahead_us {
+        ..=0 => "IDs continue above everything that was reserved before.".to_owned(),
+        _ => format!(
+            "IDs continue above everything that was reserved before, from {first} on, which is {} ahead of the \
+             system clock.",
+            duration(ahead_us)
+        ),
+    }
 }

@@ -37,7 +37,7 @@ impl Pace {
                 (FIRST_PAUSE * (1 << doublings)).min(PERIOD)
             }
         };
-        length.mul_f64(0.8 + 0.4 * jitter.clamp(0.0, 1.0))
+        length.mul_f64(0.8 + 0.4 * jitter)
     }
 
     /// The shortest time between a contact with this pause and one that a client requests. After a failure, a request does

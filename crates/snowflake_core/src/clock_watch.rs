@@ -57,7 +57,7 @@ impl ClockWatch {
         // call.
         let (offset_us, _) = looks.by_ref().take(3).find(|(_, took_us)| *took_us <= CLOCK_NOISE_US)?;
         let step_us = offset_us.saturating_sub(known_us);
-        if known_us != OFFSET_UNKNOWN && step_us.unsigned_abs() <= CLOCK_NOISE_US as u64 {
+        if step_us.unsigned_abs() <= CLOCK_NOISE_US as u64 {
             return None;
         }
         let order = (Ordering::AcqRel, Ordering::Relaxed);

@@ -107,8 +107,8 @@ impl FromStr for Bits {
         let unreadable = || LayoutError::Unreadable(text.to_owned());
         let width = |field: &str| {
             // `u32::from_str` alone would accept "+5".
-            let digits = !field.is_empty() && field.bytes().all(|b| b.is_ascii_digit());
-            digits.then(|| field.parse().ok()).flatten().ok_or_else(unreadable)
+            let unsigned = Some(field).filter(|field| !field.starts_with('+'));
+            unsigned.and_then(|field| field.parse().ok()).ok_or_else(unreadable)
         };
         let mut fields = text.trim().split('/');
         let (Some(time), Some(middle), Some(sequence), None) =

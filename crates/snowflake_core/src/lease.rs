@@ -85,32 +85,21 @@ pub(crate) struct Membership {
     is_pending: bool,
     pub(crate) lease: Option<Lease>,
     /// How the node counts workers and ticks: what a lease allows depends on it, so a node that counts otherwise is
-    /// another.
+    /// another. So is one with another datacenter: the token of its home worker is not in the record.
     lanes: usize,
-    datacenter: i64,
     layout: Layout,
 }
 
 impl Membership {
     /// A node that has not contacted a registry yet.
-    pub(crate) fn new(node: Uuid, lanes: usize, datacenter: i64, layout: Layout) -> Self {
+    pub(crate) fn new(node: Uuid, lanes: usize, layout: Layout) -> Self {
         let (number, nonce) = (0, Uuid::nil());
-        Self {
-            node,
-            registry: None,
-            number,
-            nonce,
-            is_pending: false,
-            lease: None,
-            lanes,
-            datacenter,
-            layout,
-        }
+        Self { node, registry: None, number, nonce, is_pending: false, lease: None, lanes, layout }
     }
 
     /// Whether both nodes count workers and ticks alike, so that a lease means the same for both.
     pub(crate) fn counts_like(&self, other: &Self) -> bool {
-        (self.lanes, self.datacenter, self.layout) == (other.lanes, other.datacenter, other.layout)
+        (self.lanes, self.layout) == (other.lanes, other.layout)
     }
 
     /// Begins a contact, or repeats the pending one: its answer may have been lost.
@@ -133,7 +122,7 @@ impl Membership {
         match answer {
             _ if !is_pending => (*self, Effect::Ignored),
             Answer::Refused => (answered, Effect::Unchanged),
-            Answer::Over => (Self::new(new_node, self.lanes, self.datacenter, self.layout), Effect::Lost),
+            Answer::Over => (Self::new(new_node, self.lanes, self.layout), Effect::Lost),
             Answer::Granted { registry, .. } if self.registry.is_some_and(|known| known != registry) => {
                 (*self, Effect::Ignored)
             }
@@ -166,7 +155,7 @@ mod tests {
 
     /// A node that has been granted a lease.
     fn node() -> Membership {
-        let mut node = Membership::new(Uuid::from_u128(7), 4, 0, Layout::default());
+        let mut node = Membership::new(Uuid::from_u128(7), 4, Layout::default());
         node.begin(nonce(1));
         let (node, effect) = node.after(&node.contact(), granted(3, 10, 20), nonce(0));
         assert_eq!(effect, Effect::Leased);
@@ -180,7 +169,7 @@ mod tests {
         let first = node.contact();
         node.begin(nonce(3));
         assert_eq!(node.contact(), first);
-        assert_eq!((first.number, first.nonce), (2, nonce(2)));
+        assert_eq!((first.registry, first.number, first.nonce), (Some(REGISTRY), 2, nonce(2)));
         let (mut node, _) = node.after(&first, Answer::Refused, nonce(0));
         assert_eq!(node.after(&first, Answer::Refused, nonce(0)), (node, Effect::Ignored));
         node.begin(nonce(3));
@@ -217,7 +206,7 @@ mod tests {
         let mut node = node();
         node.begin(nonce(2));
         let (after, effect) = node.after(&node.contact(), Answer::Over, OTHER);
-        assert_eq!((after, effect), (Membership::new(OTHER, 4, 0, Layout::default()), Effect::Lost));
+        assert_eq!((after, effect), (Membership::new(OTHER, 4, Layout::default()), Effect::Lost));
     }
 
     #[test]

@@ -64,6 +64,7 @@ mod tests {
                 assert_ne!(permit, Permit::CLOSED);
             }
             assert!(Permit::CLOSED.tick(origin_bits) < -1, "{origin_bits} bits");
+            assert_eq!(Permit::new(i64::MAX, last_origin, origin_bits).tick(origin_bits), last_tick);
         }
     }
 }

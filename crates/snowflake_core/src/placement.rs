@@ -110,6 +110,7 @@ mod tests {
     fn positions_end_with_the_layout() {
         let full = Err(Misplaced::Full);
         assert_eq!(placed(layout(2, 2, 1), &[3, 3, 3, 3]), [Ok((3, 0)), Ok((3, 1)), full, full]);
+        assert_eq!(placed(layout(1, 2, 0), &[0, 0, 1, 0])[2..], [full; 2], "1 got no row");
         let all = layout(52, 0, 11);
         let last = all.max_tick();
         let mut placement = Placement::new(all);

@@ -385,7 +385,10 @@ fn two_replays_at_once() {
         world.step_to(4);
         let (theirs, ours) = beside(&world, |world| world.id(), |world| world.id());
         assert_eq!((world.tick(theirs), world.tick(ours)), (4, 4));
-        world.check(vec![first, theirs, ours], 0..=0);
+        let slots = Slots { running: &[], prepared: &[] };
+        let horizon = world.with(|generator| generator.horizon(slots, |_, _| false, |_| false)).unwrap();
+        assert_eq!(horizon.breaks % MS, 2, "the start, and one replay");
+        world.check(vec![first, theirs, ours, horizon.id], 0..=0);
     });
 }
 

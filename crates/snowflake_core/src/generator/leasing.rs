@@ -108,7 +108,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
 
     /// This server as a node that has not contacted a registry yet.
     pub(super) fn new_node(&self) -> Membership {
-        Membership::new(self.platform.random(), self.configured.lanes(), self.datacenter, self.layout)
+        Membership::new(self.platform.random(), self.configured.lanes(), self.layout)
     }
 
     /// Begins with another lease: closes the gate, makes the lease durable, and brings every lane above its floor

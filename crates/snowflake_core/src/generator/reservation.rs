@@ -39,7 +39,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         let Some(permitted) = lane.permitted().filter(|_| now <= self.max_tick) else { return Ok(()) };
         let is_half_used = permitted - tick < cold.reserved_ticks / 2 + 1;
         let has_more = permitted < self.last_tick();
-        let can_be_issued = tick <= self.latest_tick(now_us).min(self.last_tick());
+        let can_be_issued = tick <= self.latest_tick(now_us);
         // A longer `max_ahead` is what an operator sets while the clock is behind, so it does not wait for the clock.
         if is_longer || is_half_used && has_more && can_be_issued {
             self.reserve(cold, index, tick.min(self.last_tick()))
@@ -48,16 +48,14 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         }
     }
 
-    /// Brings a shorter `max_ahead` of the settings into force, once the clock has passed the tick above which the
-    /// active lane began and every other lane of this run begins, and no ID is further ahead than the shorter one.
+    /// Brings a shorter `max_ahead` of the settings into force, once the clock has passed the tick above which a lane
+    /// begins that this run enters, and no ID is further ahead than the shorter one.
     /// Returns whether the settings have a longer one than the record: it comes into force when it is durable.
     fn apply_max_ahead(&self, cold: &mut ColdState) -> bool {
         let (asked_us, live) = (self.asked_limits().max_ahead_us, &self.control.live);
         let (in_force_us, now_us) = (live.max_ahead_us(), self.platform.wall_us());
-        let began = self.lanes[self.active()].restored().max(cold.run.above);
         let latest = self.layout.tick_at(now_us.saturating_add(asked_us));
-        let is_passed =
-            self.layout.tick_at(now_us) > began && self.lanes[self.active()].current_tick() <= latest;
+        let is_passed = self.layout.tick_at(now_us) > cold.run.above && self.current_tick() <= latest;
         if asked_us < in_force_us && is_passed {
             live.set_max_ahead(asked_us);
             let until_us = now_us.saturating_add(in_force_us);

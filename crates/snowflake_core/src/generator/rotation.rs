@@ -91,8 +91,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
             let now = self.layout.tick().containing(now_us);
             lane.ring.room_from(lane.current_tick().max(now), n, self.layout.max_tick())
         } else {
-            let mark = cold.writer.pending.marks[lane];
-            self.lanes[lane].current_tick().max(mark.max(self.floor_on_entering(cold, now_us)) + 1)
+            cold.writer.pending.marks[lane].max(self.floor_on_entering(cold, now_us)) + 1
         }
     }
 

@@ -42,16 +42,15 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
                     check = ClockCheck::Done;
                 }
                 Attempt::Overtaken { lane, by } => {
-                    // Once is normal: the call slept while the ring went round. Twice in a row means that a replay went
-                    // further back than the ring reaches. With the current tick where the entries are, the ladder finds
-                    // another way.
+                    // Once is normal: the call slept while the ring went round. Twice means that a replay went further
+                    // back than the ring reaches. With the current tick where the entries are, the ladder finds another
+                    // way.
                     if is_overtaken {
                         self.lanes[lane].raise_to(by);
                     }
-                    is_overtaken = !is_overtaken;
+                    is_overtaken = true;
                 }
                 Attempt::Blocked(blocked) => {
-                    is_overtaken = false;
                     self.observe_clock();
                     self.take_step(&blocked, &mut patience)?;
                 }

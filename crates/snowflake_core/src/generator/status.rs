@@ -92,7 +92,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         let current_tick = lane.current_tick();
         let now_us = self.now_us();
         let tried = current_tick.max(self.layout.tick().containing(now_us));
-        let room = lane.ring.room_from(tried, 1, self.latest_tick(now_us).min(self.layout.max_tick()));
+        let room = lane.ring.room_from(tried, 1, self.latest_tick(now_us));
         let blocked = Blocked { n: 1, lane: active, current_tick, tried, wanted: room.max(tried) };
         match self.step_after(&blocked, 0) {
             Step::Refuse(refusal) => Some(refusal),

@@ -124,7 +124,10 @@ fn adopt_raises_the_marks_of_an_open_gate_durably() {
     machine.start_up();
     machine.pass(HOUR);
     break_disk(&machine, 0, EIO, |_| true);
-    machine.try_id().unwrap_err();
+    let current_tick = || machine.with(|generator| generator.current_tick());
+    let before = current_tick();
+    machine.adopt(machine.wall() + MS).unwrap_err();
+    assert_eq!((current_tick(), machine.with(|it| it.status().write_error)), (before, Some(EIO)));
     machine.disk.heal();
     let floor = machine.wall() + 500 * MS;
     machine.adopt(floor).expect("also right after a write that failed");

@@ -31,11 +31,9 @@ fn calls_leave_the_reservation_to_the_keeper() {
     let waits = with_keeper(&machine, 3);
     machine.pass(10 * SECOND);
     let written = machine.disk.changes();
-    let interrupted = machine.clone();
     // The call itself never touches the disk.
     machine.disk.set_faults(move |_| {
         assert!(waits.get() >= 3, "a call wrote");
-        let _ = &interrupted;
         Fault::None
     });
     machine.id();
@@ -60,7 +58,7 @@ fn calls_leave_a_rotation_to_the_keeper() {
     waits.set(0);
     machine.id();
     assert_eq!(machine.with(|generator| generator.status().counts.rotations), rotations + 1);
-    assert_eq!(machine.told(|event| matches!(event, Event::Rotated { .. })), 1);
+    assert_eq!((machine.told(|event| matches!(event, Event::Rotated { .. })), waits.get()), (1, 2));
     // Also where the call has waited in vain.
     machine.stalled.set(true);
     machine.step(-MAX_AHEAD - 3 * MS);
@@ -90,7 +88,7 @@ fn the_keeper_reserves_for_the_call_that_asks() {
     for _ in 0..10_000 {
         machine.id();
     }
-    assert!(waits.get() < 100, "a call waited for a keeper that was done: {}", waits.get());
+    assert!(waits.get() < 20, "a call waited for a keeper that was done: {}", waits.get());
 }
 
 #[test]

@@ -59,6 +59,7 @@ fn node_generates_nothing_before_it_has_a_lease() {
     machine.boot_up();
     assert_eq!(machine.open(), Err(NotOpen::NoLease));
     assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
+    assert_eq!(machine.with(|generator| generator.worker_numbers()), [0; 0]);
     assert_eq!(machine.meet(&registry), Effect::Leased);
     assert!(machine.settle() <= MS, "the lease's floor replaces rule 4");
     assert_eq!(machine.told(|event| matches!(event, Event::Opened { .. })), 1);
@@ -67,7 +68,8 @@ fn node_generates_nothing_before_it_has_a_lease() {
 
     let second = member();
     second.join(&registry);
-    assert_eq!(second.id().worker, 1);
+    assert_eq!((second.id().worker, second.with(|generator| generator.status().worker)), (1, 1));
+    assert_eq!(second.told(|event| matches!(event, Event::Opened { home: 1, .. })), 1);
 }
 
 #[test]
@@ -123,6 +125,8 @@ fn a_crash_and_a_clean_stop_keep_the_lease_without_the_registry() {
     machine.stop();
     assert!(machine.start_up() <= MS);
     assert_eq!(machine.id().worker, before.worker);
+    machine.pass(GRANT);
+    assert_eq!(machine.try_id(), Err(Refusal::LeaseEnded));
 }
 
 // ---- Rule 7: the token
@@ -175,14 +179,14 @@ fn lease_begins_above_its_floor_on_all_lanes() {
     machine.boot_up();
     machine.load_node();
     let now = machine.wall() / MS;
-    let lease = Lease { home: 0, floor: now + 30_000, until: now + 90_000 };
+    let lease = Lease { home: 1, floor: now + 30_000, until: now + 90_000 };
     let contact = machine.contact();
     machine.answered(&contact, Answer::Granted { registry: registry.id, lease });
-    for worker in [0, 256, 512, 768] {
+    for worker in [1, 257, 513, 769] {
         assert_eq!(machine.disk.lowest_mark(worker), Some(lease.floor), "{worker}");
     }
     machine.settle();
-    assert!(matches!(machine.try_id(), Err(Refusal::NoLane(_))), "on no lane");
+    assert!(matches!(machine.try_id(), Err(Refusal::NoLane(it)) if it.worker % 256 == 1), "on no lane");
     machine.pass(30 * SECOND);
     assert!(machine.id().tick > lease.floor);
 }
@@ -326,7 +330,7 @@ fn lease_that_is_over_closes_the_gate_until_the_next_one() {
     let contact = machine.contact();
     assert_eq!(machine.answered(&contact, registry.answer(&contact, machine.wall())), Effect::Lost);
     assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
-    assert_eq!(machine.with(|generator| generator.status().home), None);
+    assert_eq!(machine.with(|it| (it.status().home, it.status().open)), (None, false));
     assert_eq!(machine.open(), Err(NotOpen::NoLease));
     assert_ne!(machine.contact().node, contact.node);
     machine.meet(&registry);
@@ -405,6 +409,7 @@ fn call_across_a_change_of_lease_generates_what_one_allows() {
                         let contact = changing.contact();
                         let answer = Answer::Granted { registry: Uuid::from_u128(77), lease: second };
                         assert_eq!(changing.answered(&contact, answer), Effect::Leased);
+                        assert!(!changing.with(|generator| generator.is_open()));
                         let _ = changing.open();
                     }
                     read();

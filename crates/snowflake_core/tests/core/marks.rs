@@ -42,6 +42,7 @@ fn sixty_home_workers_in_turn_lose_no_mark() {
             let parts = machine.id();
             assert!(machine.mark(worker) >= parts.tick, "guarantee 2");
             known.check(&machine, "after an ID");
+            assert_eq!(machine.disk.said().unwrap().floor_us == i64::MIN, worker <= 48, "{worker}");
             known.add(&machine, worker);
             machine.go_down();
             if pace > 0 { machine.pass(pace) } else { machine.step(pace) }

@@ -3,15 +3,12 @@
 
 use crate::common::{Gen, When, config, generators, limits, open_gate};
 use crate::simulation::basics::{Memory, default_config, start_on};
+use crate::simulation::server::{DAY, HOUR, MS};
 use crate::simulation::world::{Lock, Machine, is_locked};
 use snowflake_core::{
     Config, Event, Layout, Limits, NoLane, NotOpen, Policy, Refusal, SequenceStart, Tick, Workers,
 };
 use std::collections::BTreeSet;
-
-const HOUR: i64 = 3_600_000_000;
-const DAY: i64 = 24 * HOUR;
-const MS: i64 = 1_000;
 
 fn leak(generator: Gen) -> &'static Gen {
     Box::leak(Box::new(generator))
@@ -193,13 +190,15 @@ fn two_steps_back_that_together_leave_the_ring_end_in_a_rotation() {
         world.step(-10 * MS);
         ours.next_id().unwrap();
     }
-    assert_eq!(ours.status().counts.rotations, 1);
-    assert_eq!(ours.status().issued, 42);
+    let status = ours.status();
+    assert_eq!((status.counts.rotations, status.steps.rollbacks, status.issued), (1, 2, 42));
     // Back on the first lane, which has an old entry in the slot of the clock's tick.
     world.pass(HOUR);
     ours.rotate_now().unwrap();
     let status = ours.status();
     assert_eq!((status.last_id_at_us, status.ahead_us), (Some(tick(&config, last) * MS), 0));
+    world.pass(MS);
+    assert_eq!(ours.lane_statuses()[0].usable_at_us, Some(world.wall()), "now, if idle");
 }
 
 /// Every tick that the clock reaches is full already. The error names a time from which there are IDs again.
@@ -315,7 +314,7 @@ fn error_before_the_epoch_says_by_how_much() {
     open_gate(&config, &ours, 1);
     world.step(-HOUR);
     assert_eq!(ours.next_id(), Err(Refusal::BeforeEpoch(HOUR)));
-    assert_eq!(ours.status().before_epoch_us, HOUR);
+    assert_eq!((ours.status().before_epoch_us, ours.status().ahead_us), (HOUR, 0));
     world.pass(HOUR - 9 * MS);
     assert_eq!(tick(&config, ours.next_id().unwrap()), 1);
     world.pass(HOUR);
@@ -452,7 +451,8 @@ fn each_rollback_uses_a_lane_and_one_more_is_refused_until_the_first_is_free() {
 /// `max_wait` is for whichever lane is usable first, not only for the active one.
 #[test]
 fn a_lane_that_is_usable_within_max_wait_is_waited_for() {
-    for (too_early, wait) in [(0, Some(5 * MS)), (1, None)] {
+    let overtaken = (1..=12).map(|look| (0, None, look));
+    for (too_early, wait, look) in [(0, Some(5 * MS), 0), (1, None, 0)].into_iter().chain(overtaken) {
         let (config, world, [ours]) =
             opened(config("41/10/12", 1, 128, limits(Policy::Hold, 10 * MS, 5 * MS)), DAY);
         ours.next_id().unwrap();
@@ -465,6 +465,11 @@ fn a_lane_that_is_usable_within_max_wait_is_waited_for() {
         world.step(-74 * MS - too_early);
         let now = world.wall();
         let foretold = ours.obstacle();
+        if look > 0 {
+            world.interrupt(look, When::BeforeRead, || world.step(5 * MS));
+            ours.next_id().unwrap();
+            continue;
+        }
         let outcome = ours.next_id();
         assert_eq!(outcome.err(), foretold);
         assert_eq!(ours.status().counts.refusals, u64::from(wait.is_none()));
@@ -502,7 +507,7 @@ fn rotation_by_hand_prefers_the_timelines_parity() {
 
 #[test]
 fn rotation_by_hand_that_is_refused_names_another_worker() {
-    let (_, world, [ours]) = opened(config("41/10/12", 1, 64, limits(Policy::Hold, 10 * MS, 0)), DAY);
+    let (_, world, [ours]) = opened(config("41/10/12", 1, 64, limits(Policy::Hold, 10 * MS + 500, 0)), DAY);
     ours.next_id().unwrap();
     assert_eq!(ours.rotate_now(), Ok(512));
     let Err(Refusal::NoLane(no_lane)) = ours.rotate_now() else {
@@ -510,6 +515,8 @@ fn rotation_by_hand_that_is_refused_names_another_worker() {
     };
     assert_eq!(no_lane.worker, 0);
     assert!(no_lane.usable_at_us > world.wall());
+    world.set_wall(no_lane.usable_at_us);
+    assert_eq!(ours.rotate_now(), Ok(0));
 }
 
 /// A backend that starts late creates a generator on memory that is in use.

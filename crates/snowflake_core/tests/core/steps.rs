@@ -1,16 +1,9 @@
 //! The cost of a step of the clock, and the steps that are reported.
 
 use crate::common::{Gen, When, config, generators, limits, open_gate};
+use crate::simulation::server::{DAY, MS, SECOND};
 use crate::simulation::world::{Machine, is_locked};
-use snowflake_core::{Config, Event, Policy, Refusal};
-
-const MS: i64 = 1_000;
-const SECOND: i64 = 1_000 * MS;
-const DAY: i64 = 86_400 * SECOND;
-
-fn parts(config: &Config, id: i64) -> snowflake_core::Parts {
-    config.layout.unpack(id).unwrap()
-}
+use snowflake_core::{Event, Policy, Refusal};
 
 /// A replay goes further back than the ring reaches, where the entries belong to later ticks, and another process
 /// rotates between any two looks of the call. The later ticks belong to the old lane; the new lane follows the clock.
@@ -45,10 +38,10 @@ fn a_rotation_in_the_middle_of_a_replay_behind_the_ring_costs_one_lane() {
             // A call that had read the old lane before the rotation may still use it.
             let next = ours.next_id().unwrap();
             for id in [id, next] {
-                let parts = parts(&config, id);
+                let parts = config.layout.unpack(id).unwrap();
                 assert!(parts.tick <= now, "look {look}: {} ticks ahead of the clock", parts.tick - now);
             }
-            assert_eq!(parts(&config, next).worker, 2 * 256, "look {look}: of the lane that was entered");
+            assert_eq!(config.layout.unpack(next).unwrap().worker, 512, "look {look}: the lane entered");
             assert_eq!(ours.status().counts.rotations, 1, "look {look}");
         }
     }

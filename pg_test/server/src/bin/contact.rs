@@ -3,6 +3,7 @@
 
 use snowflake_contact::{Request, contact};
 use snowflake_core::{Contact, Layout, Lease};
+use std::cell::Cell;
 use std::ffi::CString;
 use std::path::Path;
 use uuid::Uuid;
@@ -23,7 +24,8 @@ fn main() {
     };
     let connection_string = CString::new(connection_string).expect("no zero byte");
     let libraries = [Path::new("libpq.so.5")];
-    let clock = || 1_800_000_000_123_456;
-    let result = contact(&libraries, &connection_string, &request, || (), clock);
+    let is_connected = Cell::new(false);
+    let clock = || if is_connected.get() { 1_800_000_000_123_456 } else { 0 };
+    let result = contact(&libraries, &connection_string, &request, || is_connected.set(true), clock);
     println!("{}", serde_json::to_string(&result).expect("plain data"));
 }

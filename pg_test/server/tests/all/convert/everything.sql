@@ -1,7 +1,7 @@
 -- Everything at once that a conversion has to keep. Run by its owner; `reader` is another role.
 CREATE SCHEMA app; CREATE SCHEMA "Odd ""one"; SET search_path = app, public;
 ALTER DEFAULT PRIVILEGES IN SCHEMA app GRANT SELECT ON TABLES TO reader;
-ALTER DEFAULT PRIVILEGES IN SCHEMA app GRANT USAGE ON SEQUENCES TO reader; ALTER DEFAULT PRIVILEGES GRANT TRIGGER ON TABLES TO reader WITH GRANT OPTION;
+ALTER DEFAULT PRIVILEGES IN SCHEMA app GRANT USAGE ON SEQUENCES TO reader; ALTER DEFAULT PRIVILEGES GRANT TRIGGER ON TABLES TO reader WITH GRANT OPTION; ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON ROUTINES FROM PUBLIC;
 
 -- Sequences: serial, identities, shared, owned by no table, of another type, descending, as a text, bounded.
 CREATE TABLE plain (id serial PRIMARY KEY, x text);
@@ -67,7 +67,7 @@ ALTER TABLE made ADD "Sorted" varchar(99) COLLATE "C" GENERATED ALWAYS AS (code 
 CREATE MATERIALIZED VIEW worded WITH (toast.autovacuum_enabled = off) TABLESPACE "Else where" AS SELECT id, "Sorted", id::numeric AS a, id::numeric AS b FROM made WITH NO DATA;
 ALTER MATERIALIZED VIEW worded ALTER "Sorted" SET STORAGE MAIN, ALTER a SET STORAGE PLAIN, ALTER b SET STORAGE EXTENDED, ALTER b SET STATISTICS 12; ALTER MATERIALIZED VIEW worded DEPENDS ON EXTENSION plpgsql;
 DO $$ BEGIN ALTER MATERIALIZED VIEW worded ALTER "Sorted" SET COMPRESSION lz4; EXCEPTION WHEN feature_not_supported THEN END $$;
-CREATE FUNCTION count_of(items[]) RETURNS bigint LANGUAGE sql AS 'SELECT count(*) FROM unnest($1)';
+CREATE FUNCTION count_of(items[]) RETURNS bigint LANGUAGE sql AS 'SELECT count(*) FROM unnest($1)'; GRANT EXECUTE ON FUNCTION count_of TO PUBLIC;
 CREATE VIEW by_function AS SELECT highest(3) AS id;
 
 -- Triggers, rules, policies on tables, some disabled.

@@ -34,8 +34,8 @@ fn contact(connection_string: &str, environment: &[(&str, &str)]) -> Result<Repl
 #[track_caller]
 fn fails(connection_string: &str, environment: &[(&str, &str)], kind: Kind, text: &str) -> String {
     let failure = contact(connection_string, environment).expect_err("no answer");
-    assert_eq!(failure.kind, kind, "{failure}");
-    assert!(failure.text.contains(text), "{failure}");
+    assert_eq!(failure.kind, kind, "{failure:?}");
+    assert!(failure.text.contains(text), "{failure:?}");
     assert!(!failure.text.contains('\n'), "{failure:?}");
     failure.text
 }
@@ -131,12 +131,13 @@ fn a_contact_says_which_isolation_it_needs() {
         &mut registry.connect(),
         "ALTER ROLE node SET default_transaction_isolation = 'serializable';
          ALTER ROLE node SET client_encoding = 'latin1';
-         CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+         CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'none prints this';
              RAISE '% % %', current_setting('transaction_isolation'), current_setting('client_encoding'),
                  current_setting('application_name'); END $$;
          CREATE TRIGGER look BEFORE INSERT ON asked FOR EACH ROW EXECUTE FUNCTION look()",
     );
-    fails(&registry.registry_string(), &[], Kind::Call, "read committed UTF8 snowflake_id");
+    let string = format!("{} client_encoding=latin1", registry.registry_string());
+    fails(&string, &[], Kind::Call, "read committed UTF8 snowflake_id");
 }
 
 #[test]
@@ -261,12 +262,12 @@ fn a_call_that_fails_in_the_registry_is_looked_up_there() {
         failure.detail.contains("no room").then_some(failure)
     });
     assert!(failure.hint.contains("the registry's server and its log"), "{failure}");
-    let body = "BEGIN RAISE 'no room' USING HINT = 'Make room.'; END";
+    let body = "BEGIN RAISE 'no room' USING HINT = E'Make\\nroom.'; END";
     let replace =
         format!("CREATE OR REPLACE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$");
     run(&mut registry.connect(), &replace);
     wait_until("the registry's hint", secs(60), || {
-        (fails_in(&mut session, "55000", "SELECT snowflake_nextval()").hint == "Make room.").then_some(())
+        (fails_in(&mut session, "55000", "SELECT snowflake_nextval()").hint == "Make; room.").then_some(())
     });
 }
 
@@ -288,8 +289,8 @@ fn a_registry_that_stops_within_the_call_is_a_failure() {
         wait_until("the call in the registry", secs(30), || one::<bool>(&mut session, calling).then_some(()));
         registry.stop(how);
         let failure = call.join().unwrap().expect_err("no answer");
-        assert_eq!(failure.kind, Kind::Call, "{failure}");
-        assert!(failure.text.contains(text), "{failure}");
+        assert_eq!(failure.kind, Kind::Call, "{failure:?}");
+        assert!(failure.text.contains(text), "{failure:?}");
     }
 }
 
