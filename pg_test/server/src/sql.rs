@@ -40,7 +40,7 @@ impl Failure {
 
     /// Message, DETAIL and HINT together.
     pub fn text(&self) -> String {
-        format!("{}\n{}\n{}", self.message, self.detail, self.hint)
+        format!("{}\nDETAIL: {}\nHINT: {}", self.message, self.detail, self.hint)
     }
 }
 

@@ -41,6 +41,7 @@ fn a_rotation_in_the_middle_of_a_replay_behind_the_ring_costs_one_lane() {
                 let parts = config.layout.unpack(id).unwrap();
                 assert!(parts.tick <= now, "look {look}: {} ticks ahead of the clock", parts.tick - now);
             }
+            assert_eq!(ours.status().counts.waits, 0, "look {look}: nothing is waited for");
             assert_eq!(config.layout.unpack(next).unwrap().worker, 512, "look {look}: the lane entered");
             assert_eq!(ours.status().counts.rotations, 1, "look {look}");
         }

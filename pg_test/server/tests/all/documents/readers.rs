@@ -85,6 +85,7 @@ fn the_readers_read_what_the_extension_reads() {
             .start_with_extension();
         let mut own = server.connect();
         let statements: String = one(&mut own, "SELECT snowflake_reader_sql()");
+        assert!(!statements.contains('{') && statements.contains(&format!("IDs in the layout {bits}, tick")));
         run(&mut reader, "DROP SCHEMA public CASCADE; CREATE SCHEMA public");
         run(&mut reader, HOSTILE);
         run(&mut reader, &statements);

@@ -72,7 +72,7 @@ impl Misconfigured {
             for call in [
                 &read,
                 "snowflake_encode(now(), 1, 1)",
-                "snowflake_generator_sql(1)",
+                "snowflake_generator_sql(1, layout => '41/10/12')",
                 "snowflake_reader_sql()",
             ] {
                 assert_tells(&fails(&mut session, "55000", &format!("SELECT {call}")), &words);
@@ -320,7 +320,9 @@ fn without_preloading_the_extension_can_be_created_but_makes_no_ids() {
 
 #[test]
 fn an_unset_worker_is_named_with_the_way_to_set_it() {
-    let server = Server::builder().without("snowflake_id.worker_id").start_with_extension();
+    let server =
+        Server::builder().without("snowflake_id.worker_id").setting("max_prepared_transactions", "1");
+    let server = server.start_with_extension();
     let mut session = server.connect();
     let why = "two servers with the same number generate the same IDs.";
     let hint = "Set snowflake_id.worker_id in postgresql.conf to a number from 0 to 255 that no other server has, and";
@@ -333,6 +335,8 @@ fn an_unset_worker_is_named_with_the_way_to_set_it() {
     assert_eq!(log.matches(LOGGED).count(), 1, "{log}");
     // Reading needs no worker.
     assert_eq!(one::<i32>(&mut session, "SELECT snowflake_worker((77 << 12)::bigint)"), 77);
+    run(&mut session, "BEGIN; PREPARE TRANSACTION 'p'");
+    run(&mut session, "ROLLBACK PREPARED 'p'");
     // A server that does not preload the library logs nothing.
     let plain = Server::builder().without("shared_preload_libraries").start_with_extension();
     assert!(!plain.log().contains("snowflake_id:"), "{}", plain.log());

@@ -59,12 +59,13 @@ fn a_set_of_rows_gets_ids_of_its_times_in_its_order() {
         format!("SELECT count(*) FROM target FULL JOIN ({PLAIN}) AS plain USING (n, id) WHERE at IS NULL");
     assert_eq!(one::<i64>(&mut session, &unlike), 0);
     // A null time or worker has no ID, and changes none of the others.
-    let with_nulls = "SELECT array_agg(snowflake_sequence(id) ORDER BY n) FROM (
+    let with_nulls = "SELECT array_agg(snowflake_worker(id) || '.' || snowflake_sequence(id) ORDER BY n) FROM (
         SELECT n, snowflake_at(at, worker) OVER (ORDER BY n) AS id
         FROM (VALUES (1, NULL, 900), (2, timestamptz '2025-01-01Z', 900), (3, NULL, 900), (4, '2025-01-01Z', NULL),
-                     (5, '2025-01-01Z', 900)) AS v (n, at, worker)) AS rows";
-    let sequences: Vec<Option<i32>> = one(&mut session, with_nulls);
-    assert_eq!(sequences, [None, Some(0), None, None, Some(1)]);
+                     (5, '2025-01-01Z', 900), (6, '2025-01-01Z', 901)) AS v (n, at, worker)) AS rows";
+    let ids: Vec<Option<String>> = one(&mut session, with_nulls);
+    let ids: Vec<&str> = ids.iter().map(|id| id.as_deref().unwrap_or("null")).collect();
+    assert_eq!(ids, ["null", "900.0", "null", "null", "900.1", "901.2"]);
     // Another query begins anew, also of a prepared statement.
     run(&mut session, "PREPARE again AS SELECT snowflake_at('2025-01-01Z', 900) OVER ()");
     let ids: Vec<i64> = (0..7).flat_map(|_| column(&mut session, "EXECUTE again")).collect();
@@ -251,6 +252,17 @@ fn rows_that_come_one_by_one_get_the_next_ids_of_their_times() {
                                     max(id) = snowflake_encode('2025-01-01 00:00:00.002Z', 900, 10000 - 2 * 4096 - 1))::text
                             FROM {table}");
         assert_eq!(one::<String>(&mut session, &span), "(10000,t,t)", "{table}");
+        let later = "timestamptz '2025-01-01 00:00:01Z'";
+        run(
+            &mut session,
+            &format!(
+                "INSERT INTO {table} SELECT snowflake_encode({later} + n * interval '1 ms', 900, 4095), {later} FROM generate_series(0, 99) AS n"
+            ),
+        );
+        let after = format!(
+            "SELECT snowflake_timestamp(snowflake_next_at({later}, 900, '{table}')) = {later} + interval '0.1 s'"
+        );
+        assert!(one::<bool>(&mut session, &after), "after 100 full ticks");
         // Rows of other workers and other times do not count, nor do ticks of others that are full.
         let next = |session: &mut Client, at: &str, worker: i32| -> (i32, i32) {
             let id = format!("SELECT snowflake_next_at('2025-01-01 {at}Z', {worker}, '{table}')");

@@ -52,14 +52,20 @@ fn a_reserved_worker_is_not_leased_until_a_grant_after_it_is_unreserved() {
     fails(&mut operator, "22004", "SELECT snowflake_registry_reserve(1, NULL)");
     fails(&mut operator, "22004", "SELECT snowflake_registry_reserve(NULL, 'a server')");
     let free = fails(&mut operator, "42704", "SELECT snowflake_registry_unreserve(1)");
-    assert_eq!(free.text(), "worker 1 is not reserved\nNo operator has reserved it.\nCheck the number.");
-    for worker in 1..=3 {
-        let call = format!("snowflake_registry_reserve({worker}, 'server {worker}')");
+    assert_eq!(
+        free.text(),
+        "worker 1 is not reserved\nDETAIL: No operator has reserved it.\nHINT: Check the number."
+    );
+    for (worker, note) in [(1, "server 1"), (2, "server 2"), (3, "")] {
+        let call = format!("snowflake_registry_reserve({worker}, '{note}')");
         assert_eq!(seconds_until(&mut operator, &call), None, "no server had it, and nothing was lost");
     }
     let reserved = fails(&mut operator, "55000", "SELECT snowflake_registry_reserve(2, 'another server')");
     let hint = "Reserve another worker. If that server is gone, call snowflake_registry_unreserve first.";
-    assert_eq!(reserved.text(), format!("worker 2 is reserved already\nIts note is \"server 2\".\n{hint}"));
+    assert_eq!(
+        reserved.text(),
+        format!("worker 2 is reserved already\nDETAIL: Its note is \"server 2\".\nHINT: {hint}")
+    );
     run(&mut operator, "SELECT snowflake_registry_reserve(2, 'server 2')");
     Node::small("b").refused(&mut session, "full");
     let before = now(&mut operator);
