@@ -21,6 +21,10 @@ pub fn assert_no_rust(text: &str) {
 #[track_caller]
 pub fn assert_tells(failure: &Failure, words: &[&str]) {
     assert_no_rust(&failure.text());
+    // DETAIL says why, and only HINT what to do.
+    let advice = ["Add", "Call", "Check", "Correct", "If", "Install", "Move", "Run", "Set", "Use", "Wait"];
+    let begins = |text: &str| advice.iter().any(|verb| text.starts_with(&format!("{verb} ")));
+    assert!(!begins(&failure.detail), "{failure}");
     for word in words {
         assert!(failure.text().contains(word), "{word:?} is missing in: {failure}");
     }

@@ -48,14 +48,7 @@ fn a_standby_makes_no_ids_until_it_is_promoted() {
     // A worker of its own, as the manual asks for.
     let standby = primary.standby(|settings| settings.setting("snowflake_id.worker_id", "2"));
     let mut session = standby.connect();
-    all_fail(
-        &mut session,
-        "25006",
-        &[
-            "DETAIL: A standby cannot generate IDs: it could repeat its primary's.",
-            "HINT: Run the statement on",
-        ],
-    );
+    all_fail(&mut session, "25006", &["DETAIL: A standby cannot generate", "HINT: Run the statement"]);
     for call in ["SELECT snowflake_rotate()", "SELECT snowflake_adopt()"] {
         fails(&mut session, "25006", call);
     }

@@ -53,20 +53,6 @@ fn every_setting_has_a_description_in_full_sentences() {
     assert!(others.is_empty(), "{others:?}");
 }
 
-/// `\df snowflake*` and `\dx+` print a line per function, with its arguments and its result.
-#[test]
-fn lists_of_functions_fit_a_screen() {
-    let server = Server::builder().start_with_extension();
-    let query = "
-        SELECT proname || '(' || pg_get_function_arguments(oid) || ') ' || pg_get_function_result(oid)
-        FROM pg_proc WHERE proname LIKE 'snowflake%' AND pronamespace <> 'snowflake_internal'::regnamespace
-            -- The first two are called once, and the other by servers.
-            AND proname NOT IN ('snowflake_registry_create', 'snowflake_generator_sql')
-            AND greatest(length(pg_get_function_arguments(oid)), length(pg_get_function_result(oid))) > 180";
-    let wide: Vec<String> = column(&mut server.connect(), query);
-    assert!(wide.is_empty(), "{wide:#?}");
-}
-
 /// All texts of the library are in one folder, which the tests of the manual read.
 #[test]
 fn only_the_messages_report() {
