@@ -76,7 +76,11 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
     ) -> Result<[Option<Event>; 2], NotOpen> {
         self.try_start(cold, start, adopted_us).map_err(|(why, retry_at_us)| {
             // A gate that stays closed, as a copy's, must not keep another server from opening its own.
-            self.lock_workers(start.system_identifier, &[]);
+            if why != NotOpen::Closed(ClosedReason::Taken) {
+                self.lock_workers(start.system_identifier, &[]);
+            }
+            // With a registry, the next start takes the home worker from the record.
+            cold.home = cold.home.filter(|_| self.source == WorkerSource::Configured);
             if let NotOpen::Closed(reason) = why {
                 cold.gate = Gate::Closed { reason, retry_at_us };
             }
@@ -120,7 +124,9 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
                 && let Some(Found { record, file, .. }) = find(&load()?)?
                 && !record.is_in_place(file, start.system_identifier)
             {
-                replace_file(disk, record).map_err(|errno| later(ClosedReason::Os(errno)))?;
+                let mut own = record;
+                own.header.system_identifier = start.system_identifier;
+                replace_file(disk, own).map_err(|errno| later(ClosedReason::Os(errno)))?;
             }
             // Do not retry: a clone that was left running would take the lock while the original restarts.
             let retries = is_own_directory || start.made_timeline;
@@ -158,15 +164,16 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         decision.pending.header.token = self.sign_workers(&origins, locked);
         let is_first = evidence.found.is_none();
 
+        cold.home = match membership {
+            Some(membership) => membership.lease.map(|lease| lease.home),
+            None => cold.home,
+        };
         cold.writer.pending = decision.pending;
         let written = match decision.needs_new_file {
             true => cold.writer.write_new_file(&self.platform),
             false => cold.writer.write_at_once(&self.platform),
         };
         written.map_err(|errno| later(ClosedReason::Os(errno)))?;
-        if let Some(membership) = membership {
-            cold.home = membership.lease.map(|lease| lease.home);
-        }
         self.begin_run(cold, decision, now_us);
         // A node in a fleet may have yet to wait for its lease.
         let opened = membership.is_none().then(|| self.opened(cold, is_first));
@@ -223,7 +230,7 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         lease.map(|lease| lease.home).filter(is_in_range).map_or(Origins::NONE, |home| self.origins_of(home))
     }
 
-    /// Rule 7. A node without a lease is another node after a restart: it has no worker, and so no token.
+    /// Rule 7. A node without a lease is another node after a restart.
     fn membership_that_goes_on(
         &self,
         found: Option<&Found>,
@@ -234,7 +241,8 @@ impl<P: Platform, R: RawMutex> Generator<'_, P, R> {
         let membership =
             record.header.membership.filter(|membership| membership.counts_like(&self.new_node()))?;
         let is_same_token = matches!(locked, Locked::Own(Some(token)) if record.header.token == Some(token));
-        (is_same_token && record.is_in_place(*file, start.system_identifier)).then_some(membership)
+        (is_same_token && membership.lease.is_some() && record.is_in_place(*file, start.system_identifier))
+            .then_some(membership)
     }
 
     // ---- from the decision to the open gate ----
