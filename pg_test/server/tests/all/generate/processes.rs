@@ -181,7 +181,7 @@ fn a_session_that_is_stopped_while_it_reads_the_views_stops_nobody() {
         format!("SELECT count(*) > 0 FROM pg_stat_activity WHERE state = 'active' AND pid = {pid}");
     wait_until("the session to read", secs(30), || one::<bool>(&mut other, &is_reading).then_some(()));
     let mut blocked = 0;
-    for _ in 0..25 {
+    for _ in 0..40 {
         std::thread::sleep(Duration::from_micros(rand::rng().random_range(100..5_000)));
         server.signal_backend(pid, Signal::SIGSTOP);
         wait_until("the session to be stopped", secs(30), || is_stopped(pid).then_some(()));
@@ -190,8 +190,8 @@ fn a_session_that_is_stopped_while_it_reads_the_views_stops_nobody() {
         blocked += asked.is_err() as u32;
         server.signal_backend(pid, Signal::SIGCONT);
     }
-    // It may be stopped within the few hundred nanoseconds in which it copies what the lock protects.
-    assert!(blocked <= 1, "{blocked} of 25");
+    // It may be stopped where it copies what the lock protects, once in a hundred times; a third with the rings.
+    assert!(blocked <= 6, "{blocked} of 40");
     run(&mut other, &format!("SELECT pg_terminate_backend({pid})"));
     reading.join().unwrap();
 }
