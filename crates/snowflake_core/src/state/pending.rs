@@ -119,5 +119,5 @@ impl PendingRecord {
 
 /// The tick of a recorded mark: the last that begins before its time.
 fn mark_of(layout: &Layout, end_us: i64) -> i64 {
-    layout.tick_at(end_us.saturating_sub(1)).max(-1)
+    layout.tick_at(end_us.saturating_sub(1)).clamp(-1, layout.max_tick())
 }

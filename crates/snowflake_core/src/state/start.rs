@@ -152,7 +152,7 @@ impl Evidence<'_> {
     }
 }
 
-/// The tick of a Unix time in microseconds as a mark: -1 before the epoch.
+/// The tick of a Unix time in microseconds as a mark: -1 before the epoch, at most the layout's last tick.
 pub(crate) fn mark_at(layout: &Layout, unix_us: i64) -> i64 {
-    layout.tick_at(unix_us).max(-1)
+    layout.tick_at(unix_us).clamp(-1, layout.max_tick())
 }
