@@ -451,6 +451,7 @@ fn each_rollback_uses_a_lane_and_one_more_is_refused_until_the_first_is_free() {
 /// `max_wait` is for whichever lane is usable first, not only for the active one.
 #[test]
 fn a_lane_that_is_usable_within_max_wait_is_waited_for() {
+    // Wherever the clock catches up within a call, the call ends.
     let overtaken = (1..=12).map(|look| (0, None, look));
     for (too_early, wait, look) in [(0, Some(5 * MS), 0), (1, None, 0)].into_iter().chain(overtaken) {
         let (config, world, [ours]) =

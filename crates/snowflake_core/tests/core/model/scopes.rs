@@ -6,11 +6,7 @@ use snowflake_core::{Config, Limits, Policy, Tick, WorkerSource};
 
 use Action::*;
 
-pub const MS: i64 = 1_000;
-
-pub const SECOND: i64 = 1_000_000;
-
-pub const HOUR: i64 = 3_600 * SECOND;
+pub use crate::simulation::server::{HOUR, MS, SECOND};
 
 /// Two IDs per tick, 16 workers, a ring of 64 ticks, so that ticks, lanes and rings run out soon.
 pub const BITS: &str = "41/4/1";

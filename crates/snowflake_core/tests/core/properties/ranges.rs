@@ -5,9 +5,7 @@ use crate::simulation::basics::default_config;
 use proptest::prelude::*;
 use snowflake_core::{Bits, Config, Layout, Limits, Policy, SequenceStart, Tick, Workers};
 
-pub const SECOND: i64 = 1_000_000;
-
-pub const DAY: i64 = 86_400 * SECOND;
+pub use crate::simulation::server::{DAY, SECOND};
 
 pub const YEAR: i64 = 365 * DAY;
 

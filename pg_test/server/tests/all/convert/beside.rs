@@ -74,7 +74,8 @@ fn defaults_of_other_roles_are_not_deparsed() {
     let others = |table| {
         format!("table app.{table} belongs to reader, and table app.r to owner: convert tables of one owner")
     };
-    assert_eq!(obstacles[2..], ["b_then", "c_last"].map(others));
+    let read_it = ["column g of", "policy p on"].map(|what| format!("{what} table app.c_last depends on a column that becomes bigint, and the script does not create it again: drop it before, and create it again afterwards"));
+    assert_eq!(obstacles, [read_it, ["b_then", "c_last"].map(others)].concat());
     run(&mut other, "DROP TABLE app.c_last");
     converted(&database, "convert_schema('app', exclude => '{b\\_%}')")
         .expect("the others are not its tables");

@@ -327,6 +327,7 @@ fn an_unset_worker_is_named_with_the_way_to_set_it() {
     let why = "two servers with the same number generate the same IDs.";
     let hint = "Set snowflake_id.worker_id in postgresql.conf to a number from 0 to 255 that no other server has, and";
     all_fail(&mut session, "55000", &["snowflake_id.worker_id is not set", why, hint]);
+    assert!(closed_reason(&mut session).contains("snowflake_id.worker_id is not set"));
     let log = server.wait_for_worker("a line in the log about worker_id", secs(10), |_| {
         Some(server.log()).filter(|log| log.contains(LOGGED))
     });

@@ -190,7 +190,7 @@ fn a_session_that_is_stopped_while_it_reads_the_views_stops_nobody() {
         blocked += asked.is_err() as u32;
         server.signal_backend(pid, Signal::SIGCONT);
     }
-    // It may be stopped where it copies what the lock protects, once in a hundred times; a third with the rings.
+    // One stop in a hundred meets the copy of what the lock protects. With the rings under the lock, one in three would.
     assert!(blocked <= 6, "{blocked} of 40");
     run(&mut other, &format!("SELECT pg_terminate_backend({pid})"));
     reading.join().unwrap();
