@@ -47,8 +47,15 @@ macro_rules! hot_reader {
                     pg_sys::Datum::null()
                 }
                 None => {
-                    // SAFETY: the call is PostgreSQL's, passed on.
-                    unsafe { $wrapper(call) }
+                    // Not inlined: the path above would have to set up its stack, too.
+                    #[cold]
+                    #[inline(never)]
+                    unsafe fn slow_path(call: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
+                        // SAFETY: the call is PostgreSQL's, passed on.
+                        unsafe { $wrapper(call) }
+                    }
+                    // SAFETY: as above.
+                    unsafe { slow_path(call) }
                 }
             }
         }

@@ -72,28 +72,36 @@ pub const PRESETS: [Preset; 9] = [
     },
 ];
 
-/// The fields of another system's ID; `None` if it has no such field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ForeignParts {
-    /// When the ID's tick began, as a Unix time in microseconds.
-    pub created_at_us: i64,
-    /// Datacenter.
-    pub datacenter: Option<i64>,
-    /// Worker.
-    pub worker: Option<i64>,
-    /// Sequence within the tick.
-    pub sequence: Option<i64>,
-}
-
 /// The layout of another system's IDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForeignLayout {
     layout: Layout,
-    /// The sequence is above the datacenter and worker, not below.
-    is_sequence_first: bool,
+    datacenter: Field,
+    worker: Field,
+    sequence: Field,
+}
+
+/// A field's place in an ID: how many bits are below it, and how many it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Field {
+    below: u32,
+    bits: u32,
 }
 
 impl ForeignLayout {
+    /// The sequence may be above the datacenter and worker, not below.
+    const fn new(layout: Layout, is_sequence_first: bool) -> Self {
+        let Bits { datacenter, worker, sequence, .. } = layout.bits();
+        let (below_worker, below_sequence) =
+            if is_sequence_first { (0, datacenter + worker) } else { (sequence, 0) };
+        Self {
+            layout,
+            datacenter: Field { below: below_worker + worker, bits: datacenter },
+            worker: Field { below: below_worker, bits: worker },
+            sequence: Field { below: below_sequence, bits: sequence },
+        }
+    }
+
     /// The layout of a system's name, in any case, or of a line such as `41/10/12 1ms 2015-01-01`. The error is
     /// a sentence about the line.
     pub fn find(text: &str) -> Result<Self, String> {
@@ -106,19 +114,26 @@ impl ForeignLayout {
         self.layout.ends_at_us()
     }
 
-    /// The fields of an ID; `None` if it is negative or has bits above the time field.
-    pub fn unpack(&self, id: i64) -> Option<ForeignParts> {
-        let Bits { datacenter, worker, sequence, .. } = self.layout.bits();
-        let field = |shift: u32, bits: u32| (bits > 0).then(|| (id >> shift) & ((1 << bits) - 1));
-        let origin = datacenter + worker;
-        let tick = id >> (origin + sequence);
-        let (origin_shift, sequence_shift) = if self.is_sequence_first { (0, origin) } else { (sequence, 0) };
-        (0..=self.layout.max_tick()).contains(&tick).then(|| ForeignParts {
-            created_at_us: self.layout.starts_at(tick),
-            datacenter: field(origin_shift + worker, datacenter),
-            worker: field(origin_shift, worker),
-            sequence: field(sequence_shift, sequence),
-        })
+    /// When an ID's tick began, as a Unix time in microseconds; `None` if it is not an ID.
+    pub fn created_at_us(&self, id: i64) -> Option<i64> {
+        self.tick(id).map(|tick| self.layout.starts_at(tick))
+    }
+
+    /// A field of an ID by its place: datacenter, worker and sequence. `None` if it is not an ID, `Some(None)` if the
+    /// layout has no such field.
+    pub fn field(&self, id: i64, place: i32) -> Option<Option<i64>> {
+        let Field { below, bits } = match place {
+            0 => self.datacenter,
+            1 => self.worker,
+            _ => self.sequence,
+        };
+        self.tick(id).map(|_| (bits > 0).then(|| (id >> below) & ((1 << bits) - 1)))
+    }
+
+    /// The time field of an ID; `None` if it is negative or has bits above the field.
+    fn tick(&self, id: i64) -> Option<i64> {
+        let tick = id >> (self.datacenter.bits + self.worker.bits + self.sequence.bits);
+        (0..=self.layout.max_tick()).contains(&tick).then_some(tick)
     }
 }
 
@@ -145,7 +160,7 @@ impl FromStr for ForeignLayout {
             other => other,
         });
         let layout = layout.map_err(|error| error.to_string())?;
-        Ok(Self { layout, is_sequence_first })
+        Ok(Self::new(layout, is_sequence_first))
     }
 }
 

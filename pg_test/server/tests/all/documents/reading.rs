@@ -143,8 +143,10 @@ fn reading_costs_what_arithmetic_by_hand_costs(session: &mut Client) {
         let mut ratios = Vec::new();
         let is_cheap = (0..3).any(|_| {
             let rounds: Vec<(Duration, Duration)> = (0..5).map(|_| (time(ours), time(by_hand))).collect();
-            let sum = |of: fn(&(Duration, Duration)) -> Duration| rounds.iter().map(of).sum::<Duration>();
-            ratios.push(sum(|round| round.0).div_duration_f64(sum(|round| round.1)));
+            // The fastest round of each, which shared the processor's cache the least.
+            let [ours, by_hand] =
+                [|round: &(_, _)| round.0, |round: &(_, _)| round.1].map(|of| rounds.iter().map(of).min());
+            ratios.push(ours.expect("five").div_duration_f64(by_hand.expect("five")));
             ratios[ratios.len() - 1] <= 1.3
         });
         println!("{ratios:.2?} times as long: {ours}");
