@@ -3,6 +3,7 @@
 use crate::clock::Clock;
 use crate::cluster::new_cluster;
 use crate::install::{Install, install, older, run, with_failover, with_pglogical};
+use crate::messages::assert_log_approved;
 use crate::preload::Preload;
 use crate::sandbox::new_folder;
 use crate::sql::Failure;
@@ -648,6 +649,7 @@ impl Drop for Server {
             let _ = kill(as_pid(child.id()), Signal::SIGQUIT);
             let _ = child.wait();
         }
+        let log = self.log();
         if std::thread::panicking() {
             self.show_end_of_log();
         }
@@ -655,6 +657,9 @@ impl Drop for Server {
             self.remove_lock_file();
         }
         let _ = std::fs::remove_dir_all(&self.folder);
+        if !std::thread::panicking() {
+            assert_log_approved(&log);
+        }
     }
 }
 

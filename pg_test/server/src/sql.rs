@@ -1,5 +1,6 @@
 //! Shorthands for what tests ask of a server.
 
+use crate::messages::assert_approved;
 use crate::{look_until, secs, wait_until};
 use postgres::types::FromSqlOwned;
 use postgres::{Client, Error};
@@ -21,8 +22,9 @@ pub struct Failure {
 
 impl Failure {
     /// The server's part of an error; for a broken connection, the SQLSTATE is `closed`.
+    #[track_caller]
     pub fn from(error: &Error) -> Self {
-        match error.as_db_error() {
+        let failure = match error.as_db_error() {
             Some(e) => Self {
                 code: e.code().code().to_owned(),
                 message: e.message().to_owned(),
@@ -35,7 +37,9 @@ impl Failure {
                 detail: String::new(),
                 hint: String::new(),
             },
-        }
+        };
+        assert_approved(error.as_db_error().map_or("", |e| e.severity()), &failure);
+        failure
     }
 
     /// Message, DETAIL and HINT together.
