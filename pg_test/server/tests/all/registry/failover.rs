@@ -265,17 +265,20 @@ fn an_operator_sees_the_time_after_which_commits_may_be_lost() {
 }
 
 #[test]
-fn a_node_that_is_retired_in_doubt_has_a_free_worker_after_the_fence() {
+fn a_worker_that_an_operator_frees_in_doubt_is_free_after_the_fence() {
     let server = small_registry();
     let (mut session, mut operator) = (server.connect_as("node"), server.connect());
     let (mut first, mut second) = (Node::small("a"), Node::small("b"));
     first.granted(&mut session);
     second.granted(&mut session);
+    run(&mut operator, "SELECT snowflake_registry_reserve(3, 'mine')");
     move_elsewhere(&mut operator);
     second.granted(&mut session);
-    let free = "SELECT extract(epoch FROM snowflake_registry_retire('a') - clock_timestamp())::float8";
-    let free: f64 = one(&mut operator, free);
-    assert!((3_600.0..3_700.0).contains(&free), "not before the fence: {free}");
+    for call in ["retire('a')", "unreserve(3)"] {
+        let free: String = one(&mut operator, &format!("SELECT snowflake_registry_{call}::text"));
+        let fence = "SELECT free_from::text FROM snowflake_fleet_capacity";
+        assert_eq!(free, one::<String>(&mut operator, fence), "{call}");
+    }
     first.over(&mut session);
     first.refused(&mut session, "doubt");
     second.granted(&mut session);
