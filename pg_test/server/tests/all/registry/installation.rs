@@ -37,7 +37,7 @@ fn a_registry_needs_nothing_preloaded_and_is_created_once() {
         ("'node', tick => '5 ms'", "22023"),
         ("'node', tick => '1.5 ms'", "22023"),
         ("'node', tick => '1 mon'", "22023"),
-        ("'node', epoch => '2199-01-01 00:00Z'", "22023"),
+        ("'node', epoch => now() + interval '1 min'", "22023"),
         ("'node', epoch => '-infinity'", "22023"),
         ("'node', epoch => '0001-12-31 23:59:59Z BC'", "22023"),
         ("'node', datacenter_id => 1", "22023"),
