@@ -488,6 +488,7 @@ fn what_is_granted_is_committed_durably_even_where_commits_are_not() {
         run(&mut operator, "SELECT snowflake_registry_vouch()");
         assert_shows(&mut operator, "idle_in_transaction_session_timeout", used);
         run(&mut operator, "COMMIT");
+        assert_shows(&mut operator, "idle_in_transaction_session_timeout", configured);
     }
 }
 

@@ -2,7 +2,7 @@
 //! code does not use.
 
 use super::nodes::{Node, bare, now, registry};
-use snowflake_server_tests::sql::{column, fails, one, run};
+use snowflake_server_tests::sql::{assert_shows, column, fails, one, run};
 use snowflake_server_tests::{Server, ms};
 use std::thread;
 
@@ -83,6 +83,7 @@ fn a_registry_needs_nothing_preloaded_and_is_created_once() {
     ] {
         run(&mut session, &format!("BEGIN; SELECT snowflake_registry_create('node', {arguments})"));
         assert_eq!(one::<String>(&mut session, row), stored, "{arguments}");
+        assert_shows(&mut session, "idle_in_transaction_session_timeout", "1min");
         run(&mut session, "ROLLBACK");
     }
     run(&mut session, "SELECT snowflake_registry_create('node')");
