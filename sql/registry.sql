@@ -307,8 +307,8 @@ BEGIN
         until = CASE operation WHEN 'unreserve' THEN greatest(g.until, tick + registry.grant_ticks) ELSE g.until END
     WHERE g.worker_id = named
     RETURNING g.until INTO latest;
-    -- A reservation takes effect at once, and its server waits for this time. Lost commits may have leased the group.
-    IF operation = 'reserve' AND registry.fence_before IS NOT NULL THEN
+    -- Lost commits may have leased the group. A reservation takes effect at once, and its server waits for this time.
+    IF registry.fence_before IS NOT NULL THEN
         latest := greatest(latest, registry.fence);
     END IF;
     RETURN snowflake_internal.snowflake_fleet_time(latest + 1, registry.tick_ms, registry.epoch);

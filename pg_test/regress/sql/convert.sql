@@ -48,7 +48,6 @@ SELECT regexp_replace(back, '(id <) [0-9]+', '\1 NOW') FROM regress_shop.kept;
 \pset format aligned
 \pset tuples_only off
 DO $$ BEGIN EXECUTE (SELECT script FROM regress_shop.kept); END $$;
-\d regress_shop."Order"
 INSERT INTO regress_shop."Order" (customer) SELECT id FROM regress_shop.customer WHERE name = 'Ada' RETURNING id > 2 AS new_above_old;
 
 -- ---- it runs once ----

@@ -10,13 +10,15 @@ SELECT snowflake_is_own(snowflake_nextval()), snowflake_is_own(NULL), snowflake_
 CREATE FUNCTION error_of(statements text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     detail text;
+    hint   text;
 BEGIN
     EXECUTE statements;
     RAISE 'none';
 EXCEPTION WHEN OTHERS THEN
-    GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;
+    GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
     -- PostgreSQL 19 has one where no function accepts the types.
-    RETURN concat_ws(E'\n', SQLSTATE || ' ' || SQLERRM, CASE WHEN SQLSTATE <> '42883' THEN detail END);
+    RETURN concat_ws(E'\n', SQLSTATE || ' ' || SQLERRM, CASE WHEN SQLSTATE <> '42883' THEN detail END,
+        CASE WHEN SQLSTATE = '39P01' THEN hint END);
 END $$;
 CREATE TABLE t (id bigint, note text);
 CREATE TRIGGER guard BEFORE INSERT ON t FOR EACH ROW WHEN (snowflake_is_own(NEW.id))
@@ -68,7 +70,7 @@ DROP TABLE parts;
 DROP DOMAIN key;
 
 -- it is a replica trigger for inserted rows, with a condition
-SELECT fires, condition, enable, error_of(format($$
+SELECT string_agg(concat_ws(' ', fires, condition, enable), E'\n') AS triggers, error_of(format($$
     CREATE TABLE t AS SELECT 1::bigint AS id;
     CREATE TRIGGER with_condition BEFORE UPDATE ON t FOR EACH ROW WHEN (OLD.id = 1) EXECUTE FUNCTION snowflake_refuse_own_worker();
     CREATE TABLE u AS TABLE t;
@@ -76,12 +78,12 @@ SELECT fires, condition, enable, error_of(format($$
     CREATE TRIGGER guard %s ON t FOR EACH ROW %s EXECUTE FUNCTION snowflake_refuse_own_worker();
     ALTER TABLE t %s TRIGGER guard;
     %s
-$$, fires, condition, enable, statement))
+$$, fires, condition, enable, statement)) AS error
 FROM (VALUES ('BEFORE INSERT', 'WHEN (snowflake_is_own(NEW.id))', 'ENABLE', 'INSERT INTO t VALUES (snowflake_nextval())'),
              ('BEFORE INSERT', 'WHEN (snowflake_is_own(NEW.id))', 'ENABLE ALWAYS', 'INSERT INTO t VALUES (snowflake_nextval())'),
              ('BEFORE INSERT', '', 'ENABLE REPLICA', 'SET session_replication_role = replica; INSERT INTO t VALUES (1)'),
              ('BEFORE DELETE', 'WHEN (OLD.id = 1)', 'ENABLE REPLICA', 'SET session_replication_role = replica; DELETE FROM t')
-     ) AS triggers (fires, condition, enable, statement);
+     ) AS triggers (fires, condition, enable, statement) GROUP BY error;
 DROP FUNCTION error_of;
 
 -- any owner of a table can use it, whatever the search path has

@@ -2,7 +2,7 @@
 
 use super::{database, scripts, state};
 use postgres::Client;
-use snowflake_server_tests::sql::{column, fails, one, run, wait_for_lock};
+use snowflake_server_tests::sql::{column, fails, one, run, take_ticks, wait_for_lock};
 use snowflake_server_tests::{Database, Failure, Server, fed, ms, pg_version};
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -342,4 +342,9 @@ fn rows_that_a_script_waits_for_are_seen() {
             "{failure}"
         );
     });
+    // Another worker of this server may generate lower IDs than this one, which is ahead of the clock.
+    take_ticks(&mut owner, 500);
+    let is_lowest =
+        "SELECT snowflake_internal.snowflake_convert_lowest() <= snowflake_min(clock_timestamp())";
+    assert!(one::<bool>(&mut owner, is_lowest));
 }

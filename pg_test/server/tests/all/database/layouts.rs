@@ -687,8 +687,11 @@ fn a_layout_changes_only_to_higher_ids_or_on_request() {
         run(&mut session, before);
         let failure = fails(&mut session, code, call);
         assert_eq!(failure.message, message, "{role} {before}");
-        let hint = "If it has no IDs of that layout, call snowflake_change_layout(has_ids => false).";
-        assert!(code != "55000" || failure.hint.ends_with(hint), "{failure}");
+        let hint = "Set snowflake_id.layout, tick and epoch to those of the database and restart the server. If it has \
+                    no IDs of that layout, call snowflake_change_layout(has_ids => false).";
+        let higher = if before.is_empty() { OTHER } else { SPLIT };
+        let detail = format!("The database has {higher}; this server is configured with {DEFAULT}.");
+        assert!(code != "55000" || (failure.detail == detail && failure.hint == hint), "{failure}");
         fails(&mut server.connect(), "55000", MAKE);
     }
     let mut session = server.connect();
