@@ -465,10 +465,12 @@ impl Server {
         });
     }
 
-    /// Everything that the server has logged since it was created.
+    /// Everything that the server has logged since it was created. A message's DETAIL and HINT begin their lines.
     pub fn log(&self) -> String {
         let bytes = std::fs::read(self.log_file()).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).into_owned()
+        let start = |line: &str| [" DETAIL:  ", " HINT:  "].iter().find_map(|part| line.find(part));
+        let lines = String::from_utf8_lossy(&bytes);
+        lines.split_inclusive('\n').map(|line| start(line).map_or(line, |at| &line[at + 1..])).collect()
     }
 
     /// For who reads the output of a test that failed.

@@ -578,6 +578,10 @@ fn a_lock_that_cannot_be_made_is_logged_once_and_the_gate_opens() {
         server.wait_for_worker(&format!("a line in the log about the lock: {what}"), secs(60), |_| {
             (told(&server) > 0).then_some(())
         });
+        let rest = "\nDETAIL:  A second server with the same worker on this host is not recognized. With a registry, this \
+            server asks for another worker after a restart.\nHINT:  Check that the folder exists, has room and can be \
+            written. If the file belongs to another user, remove it.\n";
+        assert!(server.log().contains(rest), "{what}: {}", server.log());
         all.add("without the lock", ids(&server));
         std::thread::sleep(secs(1));
         assert_eq!(told(&server), 1, "{what}: {}", server.log());

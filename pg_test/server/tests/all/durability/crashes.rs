@@ -84,7 +84,10 @@ fn a_restart_with_the_clock_back_repeats_nothing() {
         ids.add(format!("after {back:?}"), take_soon(&server, secs(10)));
         assert_eq!(status(&mut server.connect()).lane == lane, same_lane, "{back:?}");
     }
-    server.wait_for_line("It is lane 2 of home worker 1. ", secs(30));
+    server.wait_for_line(
+        "snowflake_id: worker 513 generates the IDs of timeline 1\nDETAIL:  It is lane 2 of home worker 1. IDs",
+        secs(30),
+    );
     ids.add("at the end", burst(&server));
     ids.assert_unique();
 }
@@ -280,15 +283,17 @@ fn a_read_only_disk_stops_ids_at_the_end_of_the_reservation_and_no_sooner() {
         one::<Option<String>>(&mut server.connect(), "SELECT write_error FROM snowflake_status"),
         None
     );
-    let told = || server.log().contains("is writable again").then_some(());
-    wait_until("the log to tell of it", secs(30), told);
-    let log = server.log();
-    assert_eq!(
-        log.matches("snowflake_id: could not write file \"snowflake_id/state\": Read-only").count(),
-        1,
-        "{log}"
-    );
-    assert_eq!(log.matches("is writable again").count(), 1, "{log}");
+    let lines = [
+        "snowflake_id: file \"snowflake_id/state\" is writable again
+DETAIL:  The server reserves time on disk again.\n",
+        "snowflake_id: could not write file \"snowflake_id/state\": Read-only file system
+DETAIL:  The server generates no IDs beyond the time that is reserved on disk.
+HINT:  Check the permissions and the free space of the data directory. The server retries every second.\n",
+    ];
+    for line in lines {
+        server.wait_for_line(line, secs(30));
+        assert_eq!(server.log().matches(line).count(), 1, "{}", server.log());
+    }
 }
 
 #[test]
@@ -413,8 +418,11 @@ fn a_file_that_cannot_be_read_is_logged_and_opens_after_a_second() {
         damage(&mut server, change);
         ids.add(format!("after {name}"), vec![next(&mut server.connect())]);
         assert!(began.elapsed() >= secs(1), "{name}: {:?}", began.elapsed());
-        let told = server.log().matches("file \"snowflake_id/state\" contains no valid record").count();
-        assert_eq!(told, n + 1, "{name}: {}", server.log());
+        let line = "snowflake_id: file \"snowflake_id/state\" contains no valid record
+DETAIL:  The file holds two records and neither is valid. IDs start above the system clock.
+HINT:  Check the disk that holds the data directory. If the system clock was behind when the server started, call \
+            snowflake_adopt with a time after which no ID was generated.\n";
+        assert_eq!(server.log().matches(line).count(), n + 1, "{name}: {}", server.log());
     }
     ids.assert_unique();
 }

@@ -8,6 +8,7 @@ use snowflake_server_tests::{Preload, Server, Stop, faults, secs, wait_until};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 /// The mark of the home worker in the file: when the last tick ends that may have its IDs, as a Unix time in milliseconds.
 fn mark_in_file(server: &Server) -> i64 {
@@ -25,7 +26,22 @@ fn mark_in_file(server: &Server) -> i64 {
 #[test]
 fn a_wrong_time_that_was_adopted_holds_for_a_worker_never_used_and_the_hint_says_so() {
     let mut server = Server::builder().start_with_extension();
-    run(&mut server.connect(), "SELECT snowflake_adopt(now() + interval '20 hours')");
+    let mut session = server.connect();
+    let line = "snowflake_id: worker 1 generates the IDs of timeline 1, with a new state file
+DETAIL:  It is the home worker. There was no usable file \"snowflake_id/state\", so IDs begin a second further above the \
+        system clock, at ";
+    server.wait_for_line(line, secs(30));
+    let log = server.log();
+    let (first, _) = log.split(line).nth(1).and_then(|rest| rest.split_once(".\n")).expect("a time");
+    let after = format!("SELECT '{first}' - pg_postmaster_start_time() BETWEEN '3 s' AND interval '90 s'");
+    assert!(one::<bool>(&mut session, &after), "{first}");
+    let floor: String = one(&mut session, "SELECT (now() + interval '20 hours')::timestamptz(3)::text");
+    run(&mut session, &format!("SELECT snowflake_adopt('{floor}')"));
+    let line = format!(
+        "snowflake_id: the state was adopted, with IDs above {floor}\n\
+         DETAIL:  The caller of snowflake_adopt asserted that no later ID exists elsewhere.\n"
+    );
+    server.wait_for_line(&line, secs(30));
     assert!(!server.log().contains("STATEMENT:"), "the adoption is no statement's: {}", server.log());
     for worker in ["1", "77"] {
         server.set("snowflake_id.worker_id", worker);
@@ -345,6 +361,10 @@ fn an_immediate_stop_leaves_the_reservation_and_not_exact_marks() {
     let last = wait_for_id(&mut server.connect());
     server.stop(Stop::Fast);
     assert_eq!(mark_in_file(&server), at_ms(last) + 1, "a clean stop writes exact marks");
+    let file = fs::metadata(state_file(&server)).expect("the state file");
+    let born = file.created().map_or(0, |at| at.duration_since(UNIX_EPOCH).expect("a time").as_nanos());
+    let text = fs::read_to_string(state_file(&server)).expect("the state file can be read");
+    assert!(text.contains(&format!("{{\"inode\":{},\"born_ns\":{born}}}", file.ino())), "{born} {text}");
 }
 
 const MARKS: &str = "

@@ -126,14 +126,17 @@ fn a_worker_outside_its_range_closes_the_generator_and_the_range_is_told() {
 #[test]
 fn a_worker_beside_a_registry_closes_the_generator() {
     let mut server = Misconfigured::new();
-    server.is_closed(
-        &[("snowflake_id.registry", "host=/nowhere")],
-        &[
-            "the registry assigns this server's worker",
-            "Remove snowflake_id.worker_id. To generate IDs without",
-        ],
-        true,
-    );
+    for worker in ["0", "1"] {
+        server.is_closed(
+            &[("snowflake_id.registry", "host=/nowhere"), ("snowflake_id.worker_id", worker)],
+            &[
+                "snowflake_id.registry is set, and the registry assigns this server's worker.",
+                "Remove snowflake_id.worker_id. To generate IDs without the registry, remove snowflake_id.registry \
+                 instead, and use a number that the registry has reserved. Then",
+            ],
+            true,
+        );
+    }
     server.opens();
 }
 
@@ -291,7 +294,10 @@ fn without_preloading_the_extension_can_be_created_but_makes_no_ids() {
     let server = Server::builder().setting("shared_preload_libraries", "plpgsql").start_with_extension();
     let mut session = server.connect();
     let value = "It started with shared_preload_libraries = 'plpgsql'.";
-    all_fail(&mut session, "55000", &["shared_preload_libraries = 'snowflake_id'", "postgresql.conf", value]);
+    let hint = "HINT: Add snowflake_id to the libraries there, or set shared_preload_libraries = 'snowflake_id' in \
+                postgresql.conf if there are none, and restart the server. Only the last line that sets it counts: the \
+                view pg_file_settings shows them all.";
+    all_fail(&mut session, "55000", &[value, hint]);
     run(&mut session, "CREATE ROLE clerk LOGIN");
     let failure = fails(&mut server.connect_as("clerk"), "55000", "SELECT snowflake_nextval()");
     assert!(!failure.text().contains("plpgsql"), "{failure}");
