@@ -504,10 +504,11 @@ impl Server {
         });
     }
 
-    /// Waits until the server has logged this.
+    /// Waits until the server has logged this; returns what follows it.
     #[track_caller]
-    pub fn wait_for_line(&self, line: &str, limit: Duration) {
-        crate::wait_until(&format!("{line:?} in the log"), limit, || self.log().contains(line).then_some(()));
+    pub fn wait_for_line(&self, line: &str, limit: Duration) -> String {
+        let what = format!("{line:?} in the log");
+        crate::wait_until(&what, limit, || self.log().split_once(line).map(|(_, rest)| rest.to_owned()))
     }
 
     /// How to connect as the superuser `postgres`.

@@ -186,11 +186,9 @@ fn a_step_that_rotates(policy: &str, by: Duration) {
     assert_rollback(&status, by);
     let line = "snowflake_id: rotated from worker 1 to worker 513: system clock moved backwards
 DETAIL:  The system clock is ";
-    server.wait_for_line(line, secs(30));
-    let log = server.log();
-    let behind = log.split(line).nth(1).expect("the line");
+    let behind = server.wait_for_line(line, secs(30));
     let precision = if by < days(2) { 3.0 } else { 3_603.0 };
-    assert!((seconds_in(behind).expect("a time") - by.as_secs_f64()).abs() < precision, "{by:?} {behind}");
+    assert!((seconds_in(&behind).expect("a time") - by.as_secs_f64()).abs() < precision, "{by:?} {behind}");
     let hint = " behind the newest ID.\nHINT:  Find out what moved the clock. Backup workers run out if it moves backwards \
                 again before it has caught up.\n";
     assert!(behind.contains(hint), "{behind}");
@@ -373,14 +371,11 @@ fn refuses(server: &Server, by: Duration) {
     assert_refusal_tells(server, &failure, newest - after..=newest - before, usable);
 
     // It keeps failing, and the log reports it once, not at every call.
-    let told = |server: &Server| {
-        let log = server.log();
-        let ours = log.lines().filter(|line| line.contains(" LOG:  snowflake_id: "));
-        ours.filter(|line| line.contains("cannot generate IDs: system clock moved backwards")).count()
-    };
+    let line = " LOG:  snowflake_id: cannot generate IDs: system clock moved backwards\nDETAIL:  The system clock is ";
+    let told = || server.log().matches(line).count();
     let before = status_of(server).refusals;
     assert!(before >= 1);
-    assert_eq!(told(server), 1, "{}", server.log());
+    assert_eq!(told(), 1, "{}", server.log());
     let mut other = server.connect();
     for _ in 0..50 {
         fails(&mut session, "55000", "SELECT snowflake_nextval()");
@@ -390,7 +385,7 @@ fn refuses(server: &Server, by: Duration) {
     let status = status_of(server);
     assert_eq!(status.refusals, before + 150, "{status:?}");
     assert_eq!(status.rotations, 3, "{status:?}");
-    assert_eq!(told(server), 1, "{}", server.log());
+    assert_eq!(told(), 1, "{}", server.log());
     // Nor can an operator rotate to one.
     fails(&mut session, "55000", "SELECT snowflake_rotate()");
 
@@ -405,29 +400,21 @@ fn refuses(server: &Server, by: Duration) {
 /// DETAIL says how far the clock is back, and when a lane is usable; HINT says what to do.
 #[track_caller]
 fn assert_refusal_tells(server: &Server, failure: &Failure, behind_ms: RangeInclusive<i64>, usable_ms: i64) {
-    assert!(!failure.detail.is_empty() && !failure.hint.is_empty(), "{failure}");
+    let between =
+        " behind the times that IDs have or may have. Worker 257 is usable first, when the clock reaches ";
+    let (far, at) = failure.detail.split_once(between).unwrap_or_else(|| panic!("{failure}"));
     // How far, to the precision that it shows.
-    let far_ms = seconds_in(&failure.detail).unwrap_or_else(|| panic!("no time in: {failure}")) * 1e3;
+    let far_ms = far.strip_prefix("The system clock is ").and_then(seconds_in).expect("a time") * 1e3;
     let digits_ms = if *behind_ms.start() > 600_000 { 2_000 } else { 150 };
     let told = behind_ms.start() - digits_ms..=behind_ms.end() + digits_ms;
     assert!(told.contains(&(far_ms as i64)), "{behind_ms:?} ms, but: {failure}");
-    // When: a timestamp, as PostgreSQL reads it.
-    let at = failure
-        .detail
-        .match_indices("20")
-        .find_map(|(place, _)| failure.detail.get(place..place + 19))
-        .unwrap_or_else(|| panic!("no timestamp in: {failure}"));
-    let offset: String = failure.detail[failure.detail.find(at).unwrap() + 19..]
-        .chars()
-        .take_while(|c| !c.is_whitespace() && *c != ',' && *c != ';')
-        .collect();
-    let text = format!("{at}{}", offset.trim_end_matches('.'));
-    let read: i64 = server
-        .connect()
-        .query_one("SELECT (extract(epoch FROM $1::text::timestamptz) * 1000)::bigint", &[&text])
-        .unwrap_or_else(|e| panic!("{text:?} is no timestamp ({e}) in: {failure}"))
-        .get(0);
+    let at = at.trim_end_matches('.');
+    let read = format!("SELECT (extract(epoch FROM '{at}'::timestamptz) * 1000)::bigint");
+    let read: i64 = one(&mut server.connect(), &read);
     assert!((read - usable_ms).abs() <= 1, "{read} is not {usable_ms}: {failure}");
+    let hint = "Wait until then, or correct the clock if it is wrong. To generate IDs at once, set snowflake_id.worker_id \
+                to a number that was never used, and restart the server.";
+    assert_eq!(failure.hint, hint);
 }
 
 /// The first time span of a text, in seconds: "59 min 59 s" has two parts.

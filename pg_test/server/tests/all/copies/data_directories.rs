@@ -153,22 +153,17 @@ fn rolled_back() -> (Server, Vec<i64>) {
 }
 
 #[test]
-fn a_state_rolled_back_in_place_opens_at_once() {
-    opens_at_once(|| {
-        let (mut server, ids) = rolled_back();
-        server.start();
-        (server, ids)
-    });
-}
-
-#[test]
-fn a_reboot_opens_at_once_though_the_state_was_rolled_back() {
-    opens_at_once(|| {
-        let (mut server, ids) = rolled_back();
-        fs::remove_file(server.lock_file()).expect("the file of the boot");
-        server.start();
-        (server, ids)
-    });
+fn a_state_rolled_back_in_place_opens_at_once_also_after_a_reboot() {
+    for is_rebooted in [false, true] {
+        opens_at_once(|| {
+            let (mut server, ids) = rolled_back();
+            if is_rebooted {
+                fs::remove_file(server.lock_file()).expect("the file of the boot");
+            }
+            server.start();
+            (server, ids)
+        });
+    }
 }
 
 /// It has another `/dev/shm`.

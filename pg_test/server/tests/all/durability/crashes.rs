@@ -357,18 +357,6 @@ fn a_file_deleted_or_replaced_while_running_is_made_anew() {
     ids.assert_unique();
 }
 
-#[test]
-fn a_file_deleted_while_stopped_needs_nobodys_help() {
-    let (mut server, mut ids) = (server(), Ids::new());
-    ids.add("before", burst(&server));
-    server.stop(Stop::Immediate);
-    fs::remove_dir_all(server.data().join("snowflake_id")).unwrap();
-    server.start();
-    ids.add("after", take_soon(&server, secs(5)));
-    ids.assert_unique();
-    assert!(server.log().contains("with a new state file"));
-}
-
 /// Stops the server, changes the bytes of the file in place, and starts it again.
 fn damage(server: &mut Server, change: impl FnOnce(&mut Vec<u8>)) {
     server.stop(Stop::Immediate);

@@ -30,9 +30,8 @@ fn a_wrong_time_that_was_adopted_holds_for_a_worker_never_used_and_the_hint_says
     let line = "snowflake_id: worker 1 generates the IDs of timeline 1, with a new state file
 DETAIL:  It is the home worker. There was no usable file \"snowflake_id/state\", so IDs begin a second further above the \
         system clock, at ";
-    server.wait_for_line(line, secs(30));
-    let log = server.log();
-    let (first, _) = log.split(line).nth(1).and_then(|rest| rest.split_once(".\n")).expect("a time");
+    let rest = server.wait_for_line(line, secs(30));
+    let (first, _) = rest.split_once(".\n").expect("a time");
     let after = format!("SELECT '{first}' - pg_postmaster_start_time() BETWEEN '3 s' AND interval '90 s'");
     assert!(one::<bool>(&mut session, &after), "{first}");
     let floor: String = one(&mut session, "SELECT (now() + interval '20 hours')::timestamptz(3)::text");

@@ -349,13 +349,8 @@ fn an_epoch_with_an_offset_is_read_without_regard_to_the_time_zone() {
         &format!("SELECT extract(epoch FROM clock_timestamp() - snowflake_timestamp({id}))::float8"),
     );
     assert!((0.0..10.0).contains(&error), "{error} s");
-    assert_eq!(at_ms(id), {
-        let ms: i64 = one(
-            &mut session,
-            &format!("SELECT (extract(epoch FROM snowflake_timestamp({id})) * 1000)::bigint"),
-        );
-        ms
-    });
+    let read = format!("SELECT (extract(epoch FROM snowflake_timestamp({id})) * 1000)::bigint");
+    assert_eq!(one::<i64>(&mut session, &read), at_ms(id));
 }
 
 /// The extension decodes IDs as this harness does.
