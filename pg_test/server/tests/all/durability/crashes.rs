@@ -106,7 +106,9 @@ fn a_day_ahead_then_stopped_then_the_true_time_repeats_nothing() {
     ids.assert_unique();
     let status = status(&mut server.connect());
     assert_ne!(status.lane, Some(0), "lane 0 holds IDs of tomorrow");
-    server.wait_for_line("worker. IDs continue above everything that was reserved before, from ", secs(30));
+    let line = "worker. IDs continue above everything that was reserved before, from ";
+    let rest = server.wait_for_line(line, secs(30));
+    assert!(rest.lines().next().is_some_and(|line| line.ends_with(" ahead of the system clock.")), "{rest}");
 }
 
 #[test]
@@ -273,6 +275,11 @@ fn a_read_only_disk_stops_ids_at_the_end_of_the_reservation_and_no_sooner() {
     assert!(lasted > reserved - 0.1, "refused after {lasted} s of {reserved} s");
     assert_eq!(failure.code, "55000");
     assert!(failure.message.ends_with(": Read-only file system"), "as PostgreSQL says it: {failure}");
+    let why =
+        "No time can be reserved on disk, and an ID beyond the reserved time could repeat after a crash.";
+    let hint =
+        "Check the permissions and the free space of the data directory. The server retries every second.";
+    assert_eq!((failure.detail.as_str(), failure.hint.as_str()), (why, hint));
     let error = one::<Option<String>>(&mut server.connect(), "SELECT write_error FROM snowflake_status");
     assert!(error.is_some_and(|error| error.contains("Read-only")));
     assert_closed(&server, "Read-only file system");
@@ -425,7 +432,8 @@ fn a_state_of_a_later_version_keeps_the_gate_closed_until_that_is_installed() {
         write_later_version(bytes);
     });
     let failure = assert_closed(&server, "was written by a later version");
-    assert!(failure.detail.contains("version 9"), "{failure}");
+    assert_eq!(failure.detail, "The file has format version 9.");
+    assert_eq!(failure.hint, "Install the version that wrote the file, or a later one.");
     damage(&mut server, |bytes| *bytes = mine);
     ids.add("after", take_soon(&server, secs(5)));
     ids.assert_unique();

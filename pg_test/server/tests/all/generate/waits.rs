@@ -105,6 +105,9 @@ fn a_wait_answers_cancel() {
     for round in 0..10 {
         let waiting = Waiting::start(&server, session);
         std::thread::sleep(ms(30 * round));
+        if round == 9 {
+            server.step_back(secs(60));
+        }
         let asked = Instant::now();
         cancel(&mut other, waiting.pid);
         let ended;
@@ -120,18 +123,6 @@ fn a_wait_answers_cancel() {
     wait_until("the session to wait for its client", secs(30), || {
         one::<Option<bool>>(&mut other, &event).filter(|waits| *waits)
     });
-}
-
-#[test]
-fn a_wait_answers_cancel_after_the_clock_has_gone_back_further() {
-    let server = server_that_waits();
-    let mut other = server.connect();
-    let waiting = Waiting::start(&server, server.connect());
-    server.step_back(secs(60));
-    let asked = Instant::now();
-    cancel(&mut other, waiting.pid);
-    let (_, ended) = waiting.fails("57014");
-    assert!(ended - asked < AT_ONCE, "{:?}", ended - asked);
 }
 
 #[test]

@@ -439,7 +439,8 @@ fn a_standby_contacts_the_registry_and_says_that_it_is_one() {
     let arguments: String = one(&mut registry.connect(), "SELECT arguments FROM asked ORDER BY at LIMIT 1");
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("this host's name");
     let name = format!(",{}:5433,", host.trim());
-    assert!(arguments.contains(&name) && arguments.ends_with(",t,1.0.0)"), "{arguments}");
+    let rest = ",41/10/12,1,\"2024-01-01 00:00:00+00\",3,0,t,1.0.0)";
+    assert!(arguments.contains(&name) && arguments.ends_with(rest), "{arguments}");
 }
 
 #[test]
@@ -549,6 +550,22 @@ fn a_contact_that_nobody_answers_ends_at_its_deadline() {
     // And there is another one after it.
     let next = contact_of(registrar);
     assert_ne!(next, contact);
+}
+
+/// As long as it has not ended. Most end sooner; this one cannot, because its registrar stands still.
+#[test]
+fn a_call_waits_15_s_for_the_first_contact() {
+    let (server, _silent, registrar, _) = with_stalled_contact();
+    server.signal_backend(registrar, Signal::SIGSTOP);
+    let mut session = server.connect();
+    run(&mut session, "CREATE EXTENSION snowflake_id");
+    let began = Instant::now();
+    let failure = fails_in(&mut session, "55000", "SELECT snowflake_nextval()");
+    assert!(began.elapsed() >= secs(15), "{:?}", began.elapsed());
+    let hint = "Retry the statement later. The view snowflake_status then shows how the contact ended.";
+    assert_eq!(failure.detail, "The first contact with the registry has not ended yet.");
+    assert_eq!(failure.hint, hint);
+    server.signal_backend(registrar, Signal::SIGCONT);
 }
 
 #[test]
