@@ -31,7 +31,9 @@ FROM (SELECT id, lag(id) OVER (ORDER BY n) AS before
 -- ranges
 SELECT n, last - first + 1 AS size, snowflake_sequence(last) - snowflake_sequence(first) + 1 AS in_one_tick,
     snowflake_timestamp(last) = snowflake_timestamp(first) AND snowflake_worker(last) = snowflake_worker(first) AS of_one_tick
-FROM unnest('{1,2,100,1000,4096}'::integer[]) AS n, snowflake_nextval_range(n);
+FROM (SELECT n, length(repeat('memory of a row', n)) AS used, snowflake_nextval_range(n) AS range
+      FROM unnest('{1,2,100,1000,4096}'::integer[]) AS n OFFSET 0) calls,
+LATERAL (SELECT (range).first, (range).last WHERE used > 0) ranges;
 -- and single IDs between them
 SELECT count(*), bool_and(first > before) AND bool_and(id > last) AS ascending
 FROM (SELECT first, last, id, lag(id) OVER (ORDER BY place) AS before

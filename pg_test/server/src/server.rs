@@ -466,10 +466,12 @@ impl Server {
         });
     }
 
-    /// Everything that the server has logged since it was created.
+    /// Everything that the server has logged since it was created. A message's DETAIL and HINT begin their lines.
     pub fn log(&self) -> String {
         let bytes = std::fs::read(self.log_file()).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).into_owned()
+        let start = |line: &str| [" DETAIL:  ", " HINT:  "].iter().find_map(|part| line.find(part));
+        let lines = String::from_utf8_lossy(&bytes);
+        lines.split_inclusive('\n').map(|line| start(line).map_or(line, |at| &line[at + 1..])).collect()
     }
 
     /// For who reads the output of a test that failed.
@@ -503,10 +505,11 @@ impl Server {
         });
     }
 
-    /// Waits until the server has logged this.
+    /// Waits until the server has logged this; returns what follows it.
     #[track_caller]
-    pub fn wait_for_line(&self, line: &str, limit: Duration) {
-        crate::wait_until(&format!("{line:?} in the log"), limit, || self.log().contains(line).then_some(()));
+    pub fn wait_for_line(&self, line: &str, limit: Duration) -> String {
+        let what = format!("{line:?} in the log");
+        crate::wait_until(&what, limit, || self.log().split_once(line).map(|(_, rest)| rest.to_owned()))
     }
 
     /// How to connect as the superuser `postgres`.

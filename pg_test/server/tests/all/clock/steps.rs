@@ -9,7 +9,7 @@ use rand::Rng;
 use snowflake_server_tests::ids::{at_ms, worker};
 use snowflake_server_tests::sql::{Failure, Status, fails, next, one, run, status, take};
 use snowflake_server_tests::traffic::{Call, assert_ordered, ids_of};
-use snowflake_server_tests::{Builder, Kind, Server, Traffic, alone, days, ms, secs, wait_until};
+use snowflake_server_tests::{Builder, Kind, Server, Traffic, alone, days, ms, secs};
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -184,7 +184,14 @@ fn a_step_that_rotates(policy: &str, by: Duration) {
     assert_eq!((status.rotations, status.refusals), (1, 0), "{status:?}");
     assert_eq!((status.rollbacks, status.forward_jumps), (1, 0), "{status:?}");
     assert_rollback(&status, by);
-    server.wait_for_line("rotated from worker 1 to worker 513: system clock moved backwards\n", secs(30));
+    let line = "snowflake_id: rotated from worker 1 to worker 513: system clock moved backwards
+DETAIL:  The system clock is ";
+    let rest = server.wait_for_line(line, secs(30));
+    let hint = " behind the newest ID.\nHINT:  Find out what moved the clock. Backup workers run out if it moves backwards \
+                again before it has caught up.\n";
+    let (behind, _) = rest.split_once(hint).unwrap_or_else(|| panic!("{rest}"));
+    let precision = if by < days(2) { 3.0 } else { 3_603.0 };
+    assert!((seconds(&server, behind) - by.as_secs_f64()).abs() < precision, "{by:?} {behind}");
 }
 
 /// Rung 2. No rotation, no wait, nothing fails: IDs follow the wall clock back on the same lane, and continue within
@@ -364,14 +371,11 @@ fn refuses(server: &Server, by: Duration) {
     assert_refusal_tells(server, &failure, newest - after..=newest - before, usable);
 
     // It keeps failing, and the log reports it once, not at every call.
-    let told = |server: &Server| {
-        let log = server.log();
-        let ours = log.lines().filter(|line| line.contains(" LOG:  snowflake_id: "));
-        ours.filter(|line| line.contains("cannot generate IDs: system clock moved backwards")).count()
-    };
+    let line = " LOG:  snowflake_id: cannot generate IDs: system clock moved backwards\nDETAIL:  The system clock is ";
+    let told = || server.log().matches(line).count();
     let before = status_of(server).refusals;
     assert!(before >= 1);
-    assert_eq!(told(server), 1, "{}", server.log());
+    assert_eq!(told(), 1, "{}", server.log());
     let mut other = server.connect();
     for _ in 0..50 {
         fails(&mut session, "55000", "SELECT snowflake_nextval()");
@@ -381,7 +385,7 @@ fn refuses(server: &Server, by: Duration) {
     let status = status_of(server);
     assert_eq!(status.refusals, before + 150, "{status:?}");
     assert_eq!(status.rotations, 3, "{status:?}");
-    assert_eq!(told(server), 1, "{}", server.log());
+    assert_eq!(told(), 1, "{}", server.log());
     // Nor can an operator rotate to one.
     fails(&mut session, "55000", "SELECT snowflake_rotate()");
 
@@ -396,48 +400,26 @@ fn refuses(server: &Server, by: Duration) {
 /// DETAIL says how far the clock is back, and when a lane is usable; HINT says what to do.
 #[track_caller]
 fn assert_refusal_tells(server: &Server, failure: &Failure, behind_ms: RangeInclusive<i64>, usable_ms: i64) {
-    assert!(!failure.detail.is_empty() && !failure.hint.is_empty(), "{failure}");
+    let between =
+        " behind the times that IDs have or may have. Worker 257 is usable first, when the clock reaches ";
+    let (far, at) = failure.detail.split_once(between).unwrap_or_else(|| panic!("{failure}"));
     // How far, to the precision that it shows.
-    let far_ms = seconds_in(&failure.detail).unwrap_or_else(|| panic!("no time in: {failure}")) * 1e3;
+    let far_ms = seconds(server, far.strip_prefix("The system clock is ").expect("a time")) * 1e3;
     let digits_ms = if *behind_ms.start() > 600_000 { 2_000 } else { 150 };
     let told = behind_ms.start() - digits_ms..=behind_ms.end() + digits_ms;
     assert!(told.contains(&(far_ms as i64)), "{behind_ms:?} ms, but: {failure}");
-    // When: a timestamp, as PostgreSQL reads it.
-    let at = failure
-        .detail
-        .match_indices("20")
-        .find_map(|(place, _)| failure.detail.get(place..place + 19))
-        .unwrap_or_else(|| panic!("no timestamp in: {failure}"));
-    let offset: String = failure.detail[failure.detail.find(at).unwrap() + 19..]
-        .chars()
-        .take_while(|c| !c.is_whitespace() && *c != ',' && *c != ';')
-        .collect();
-    let text = format!("{at}{}", offset.trim_end_matches('.'));
-    let read: i64 = server
-        .connect()
-        .query_one("SELECT (extract(epoch FROM $1::text::timestamptz) * 1000)::bigint", &[&text])
-        .unwrap_or_else(|e| panic!("{text:?} is no timestamp ({e}) in: {failure}"))
-        .get(0);
+    let at = at.trim_end_matches('.');
+    let read = format!("SELECT (extract(epoch FROM '{at}'::timestamptz) * 1000)::bigint");
+    let read: i64 = one(&mut server.connect(), &read);
     assert!((read - usable_ms).abs() <= 1, "{read} is not {usable_ms}: {failure}");
+    let hint = "Wait until then, or correct the clock if it is wrong. To generate IDs at once, set snowflake_id.worker_id \
+                to a number that was never used, and restart the server.";
+    assert_eq!(failure.hint, hint);
 }
 
-/// The first time span of a text, in seconds: "59 min 59 s" has two parts.
-fn seconds_in(text: &str) -> Option<f64> {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let part = |at: usize| {
-        let number: f64 = words.get(at)?.parse().ok()?;
-        let unit = match words.get(at + 1)?.trim_end_matches([',', '.', ';']) {
-            "ms" => 0.001,
-            "s" => 1.0,
-            "min" => 60.0,
-            "h" => 3_600.0,
-            "days" => 86_400.0,
-            _ => return None,
-        };
-        Some(number * unit)
-    };
-    let first = (0..words.len()).find(|at| part(*at).is_some())?;
-    Some(part(first)? + part(first + 2).unwrap_or(0.0))
+/// A length of time as messages have it, in seconds.
+fn seconds(server: &Server, text: &str) -> f64 {
+    one(&mut server.connect(), &format!("SELECT extract(epoch FROM interval '{text}')::float8"))
 }
 
 #[test]
@@ -445,17 +427,17 @@ fn a_jump_forward_is_logged_and_counted_although_nothing_waits_for_it() {
     let server = server("hold");
     let mut session = server.connect();
     let before = next(&mut session);
-    let lines =
-        |server: &Server| server.log().matches("snowflake_id: system clock moved forward by ").count();
-    let logged = lines(&server);
+    let line = "snowflake_id: system clock moved forward by 2 h 0 min\nDETAIL:  New IDs follow the clock.
+HINT:  If the clock is wrong now, correct it soon: until then IDs encode future times, and the correction will move the \
+        clock backwards.\n";
     server.step_forward(secs(50));
     assert!(next(&mut session) > before);
     assert_eq!(status_of(&server).forward_jumps, 0, "not more than a minute");
-    server.step_forward(secs(70));
+    server.step_forward(secs(7_230));
     // The calls themselves have counted it, because nobody has read the status since.
     take(&mut session, 1_000);
-    wait_until("a step forward in the log", secs(30), || (lines(&server) > logged).then_some(()));
-    assert_eq!(lines(&server), logged + 1);
+    server.wait_for_line(line, secs(30));
+    assert_eq!(server.log().matches("system clock moved forward by").count(), 2, "{}", server.log());
     let status = status_of(&server);
     assert_eq!((status.forward_jumps, status.rotations), (1, 0), "{status:?}");
 }

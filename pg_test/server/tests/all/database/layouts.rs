@@ -38,7 +38,10 @@ fn assert_refused(session: &mut Client, statement: &str) {
          00:00:00+00.",
         "{statement}"
     );
-    assert!(failure.hint.contains("snowflake_change_layout()"), "{failure}");
+    let hint = "Set snowflake_id.layout, tick and epoch to those of the database and restart the server. If the layout of \
+                the fleet was changed on purpose, call snowflake_change_layout() as a superuser in this database, on the \
+                primary.";
+    assert_eq!(failure.hint, hint);
 }
 
 const READ: &str = "SELECT snowflake_timestamp(id) FROM orders";

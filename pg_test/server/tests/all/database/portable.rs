@@ -64,6 +64,12 @@ fn the_file_is_what_the_function_returns() {
     }
     assert_eq!(shipped(), text, "PORTABLE_ACCEPT=1 writes the file anew");
     assert_eq!(shipped(), generator_sql(&database, "0, 'snowflake'"));
+    // An extension's schema exists, and a dump has its state only if the text asks for it.
+    let text = generator_sql(&database, "0, '@extschema@'");
+    let dumped = "SELECT pg_catalog.pg_extension_config_dump('@extschema@.snowflake_state', '');";
+    let own = shipped().replace("CREATE SCHEMA IF NOT EXISTS \"snowflake\";\n", "");
+    assert_eq!(text.replace(dumped, ""), own.replace("\"snowflake\"", "@extschema@"));
+    assert!(text.contains(dumped));
 }
 
 #[test]

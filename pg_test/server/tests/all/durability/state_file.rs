@@ -1,6 +1,7 @@
 //! The state file as the operating system sees it: who may read it, in what order it becomes durable, and which marks a
 //! server leaves in it.
 
+use serde_json::{Value, json};
 use snowflake_server_tests::disk::{state_file, state_folder, write_later_version};
 use snowflake_server_tests::ids::{Ids, at_ms};
 use snowflake_server_tests::sql::{fails, next, one, run, wait_for_id};
@@ -8,24 +9,40 @@ use snowflake_server_tests::{Preload, Server, Stop, faults, secs, wait_until};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+/// The newest record in the file.
+fn record(server: &Server) -> Value {
+    let bytes = fs::read(state_file(server)).expect("the state file can be read");
+    let slots = bytes.chunks(4_096).filter_map(|slot| serde_json::from_slice::<Value>(slot).ok());
+    let newest = slots.max_by_key(|slot| slot["record"]["generation"].as_u64()).expect("a slot");
+    newest["record"].clone()
+}
 
 /// The mark of the home worker in the file: when the last tick ends that may have its IDs, as a Unix time in milliseconds.
 fn mark_in_file(server: &Server) -> i64 {
-    let text = fs::read_to_string(state_file(server)).expect("the state file can be read");
-    let number = |slot: &str, before: &str| -> i64 {
-        let (_, rest) = slot.split_once(before).expect("a record with marks");
-        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-        digits.parse().expect("a number")
-    };
-    let newest = text.split("\"version\":").skip(1).max_by_key(|slot| number(slot, "\"generation\":"));
-    number(newest.expect("a slot"), "\"marks\":{\"1\":") / 1_000
+    record(server)["marks"]["1"].as_i64().expect("a mark") / 1_000
 }
 
 /// The time was named for the IDs of all workers.
 #[test]
 fn a_wrong_time_that_was_adopted_holds_for_a_worker_never_used_and_the_hint_says_so() {
     let mut server = Server::builder().start_with_extension();
-    run(&mut server.connect(), "SELECT snowflake_adopt(now() + interval '20 hours')");
+    let mut session = server.connect();
+    let line = "snowflake_id: worker 1 generates the IDs of timeline 1, with a new state file
+DETAIL:  It is the home worker. There was no usable file \"snowflake_id/state\", so IDs begin a second further above the \
+        system clock, at ";
+    let rest = server.wait_for_line(line, secs(30));
+    let (first, _) = rest.split_once(".\n").expect("a time");
+    let after = format!("SELECT '{first}' - pg_postmaster_start_time() BETWEEN '3 s' AND interval '90 s'");
+    assert!(one::<bool>(&mut session, &after), "{first}");
+    let floor: String = one(&mut session, "SELECT (now() + interval '20 hours')::timestamptz(3)::text");
+    run(&mut session, &format!("SELECT snowflake_adopt('{floor}')"));
+    let line = format!(
+        "snowflake_id: the state was adopted, with IDs above {floor}\n\
+         DETAIL:  The caller of snowflake_adopt asserted that no later ID exists elsewhere.\n"
+    );
+    server.wait_for_line(&line, secs(30));
     assert!(!server.log().contains("STATEMENT:"), "the adoption is no statement's: {}", server.log());
     for worker in ["1", "77"] {
         server.set("snowflake_id.worker_id", worker);
@@ -345,6 +362,9 @@ fn an_immediate_stop_leaves_the_reservation_and_not_exact_marks() {
     let last = wait_for_id(&mut server.connect());
     server.stop(Stop::Fast);
     assert_eq!(mark_in_file(&server), at_ms(last) + 1, "a clean stop writes exact marks");
+    let file = fs::metadata(state_file(&server)).expect("the state file");
+    let born = file.created().map_or(0, |at| at.duration_since(UNIX_EPOCH).expect("a time").as_nanos());
+    assert_eq!(record(&server)["file"], json!({"inode": file.ino(), "born_ns": born as i64}));
 }
 
 const MARKS: &str = "

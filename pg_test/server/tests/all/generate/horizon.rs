@@ -408,6 +408,11 @@ fn horizon_waits_for_no_other_transaction() {
     assert!(horizon(&mut session) <= second);
     run(&mut idle, "PREPARE TRANSACTION 'own'");
     run(&mut idle, "SELECT snowflake_nextval()");
+    // Many transactions later.
+    run(
+        &mut session,
+        "DO $$ BEGIN FOR i IN 1..9000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$",
+    );
     assert!(horizon(&mut session) <= second, "its session is free, and it has yet to end");
     run(&mut session, "COMMIT PREPARED 'own'");
     assert!(horizon(&mut session) > second);
