@@ -44,22 +44,20 @@ pub(crate) fn assert_approved(level: &str, failure: &Failure) {
 /// As `assert_approved`, for all that a server has logged.
 #[track_caller]
 pub(crate) fn assert_log_approved(log: &str) {
-    let begin = Regex::new(r"(?m)^[-0-9]+ [0-9:.]+ [A-Z]+ \[[0-9]+\] ([0-9A-Z]{5}) ([A-Z0-9]+):  ")
-        .expect("a pattern");
-    let begins: Vec<_> = begin.captures_iter(log).collect();
-    let ends = begins.iter().skip(1).map(|next| next.get(0).expect("a match").start()).chain([log.len()]);
+    let line = r"(?m)^(?:[-0-9]+ [0-9:.]+ [A-Z]+ \[[0-9]+\] )?([0-9A-Z]{5} |)([A-Z0-9]+):  (.*(?:\n\t.*)*)";
     let mut reports: Vec<(&str, Failure)> = Vec::new();
-    for (line, end) in begins.iter().zip(ends) {
-        let (_, [code, level]) = line.extract();
-        let text = log[line.get(0).expect("a match").end()..end].trim_end().replace("\n\t", "\n");
+    for line in Regex::new(line).expect("a pattern").captures_iter(log) {
+        let (_, [code, level, text]) = line.extract();
+        let text = text.replace("\n\t", "\n");
         match (level, reports.last_mut()) {
             ("DETAIL", Some((_, report))) => report.detail = text,
             ("HINT", Some((_, report))) => report.hint = text,
             ("CONTEXT" | "LOCATION" | "QUERY" | "STATEMENT", _) => {}
-            _ => reports.push((
-                level,
-                Failure { code: code.to_owned(), message: text, detail: String::new(), hint: String::new() },
-            )),
+            _ => {
+                let [detail, hint] = [String::new(), String::new()];
+                reports
+                    .push((level, Failure { code: code.trim_end().to_owned(), message: text, detail, hint }));
+            }
         }
     }
     for (level, report) in reports {
