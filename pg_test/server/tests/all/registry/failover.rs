@@ -239,7 +239,9 @@ fn a_failover_is_detected_only_by_a_node_whose_clock_agrees() {
 fn an_operator_sees_the_time_after_which_commits_may_be_lost() {
     let server = small_registry();
     let (mut session, mut operator) = (server.connect_as("node"), server.connect());
-    ["a", "c"].map(|name| Node::small(name).granted(&mut session));
+    for name in ["a", "c"] {
+        Node::small(name).granted(&mut session);
+    }
     let lost_after = "SELECT lost_after FROM snowflake_fleet_capacity";
     let last: SystemTime = one(&mut operator, "SELECT max(last_contact_at) FROM snowflake_fleet");
     assert_eq!(one::<Option<SystemTime>>(&mut operator, lost_after), None);
