@@ -360,7 +360,8 @@ fn functions_with_integers_or_sequences_are_noted() {
         &mut database.connect_as("owner"),
         "CREATE SCHEMA app; CREATE TABLE app.t (id serial PRIMARY KEY); CREATE FUNCTION app.other(bigint, text) RETURNS text LANGUAGE sql AS 'SELECT $2';
          CREATE FUNCTION app.small(smallint) RETURNS void LANGUAGE sql AS 'SELECT'; CREATE FUNCTION app.result() RETURNS integer LANGUAGE sql AS 'SELECT 1';
-         CREATE FUNCTION app.output(OUT a text, OUT b smallint[]) LANGUAGE sql AS 'SELECT NULL::text, NULL::smallint[]'; CREATE FUNCTION app.of_extension(integer) RETURNS void LANGUAGE sql AS 'SELECT';
+         CREATE FUNCTION app.output(OUT a text, OUT b smallint[]) LANGUAGE plpgsql AS 'BEGIN END';
+         CREATE FUNCTION app.many(integer[]) RETURNS void LANGUAGE sql AS 'SELECT'; CREATE FUNCTION app.of_extension(integer) RETURNS void LANGUAGE sql AS 'SELECT';
          DO $$ DECLARE word text; BEGIN
              FOREACH word IN ARRAY '{int, integer, int4, int2, smallint, serial, nextval, currval, lastval, setval, small, other}'::text[] LOOP
                  EXECUTE format('CREATE FUNCTION app.%I() RETURNS void LANGUAGE plpgsql AS ''BEGIN /* %s( */ END''', 'w_' || word, upper(word));
@@ -373,7 +374,7 @@ fn functions_with_integers_or_sequences_are_noted() {
         .replace(" may not accept a bigint, or needs a sequence", "");
     assert_eq!(
         notes,
-        "output() result() small(smallint) w_currval() w_int() w_int2() w_int4() w_integer() w_lastval() w_nextval() w_serial() w_setval() \
-         w_small() w_smallint()"
+        "many(integer[]) output() result() small(smallint) w_currval() w_int() w_int2() w_int4() w_integer() w_lastval() w_nextval() \
+         w_serial() w_setval() w_small() w_smallint()"
     );
 }
