@@ -2,6 +2,7 @@
 //! HINT suffices, so each without a HINT has one.
 
 use super::pages::{read, root, table};
+use super::references::sources;
 use regex::Regex;
 use std::collections::BTreeSet;
 use std::fs;
@@ -198,4 +199,16 @@ fn the_manual_has_every_line_of_the_log_without_a_hint() {
 /// "{id}" in the code is "…" in the manual.
 fn shown(text: &str) -> String {
     text.split(['{', '}']).step_by(2).collect::<Vec<_>>().join("…")
+}
+
+/// All texts of the library are in one folder, which the tests of the manual read.
+#[test]
+fn only_the_messages_report() {
+    let report = Regex::new(r"ErrorReport::new|(?-u:\b)(ereport|error|warning|notice|info|log|panic)!\(");
+    let report = report.expect("a pattern");
+    let mut files = sources(root().join("src"));
+    files.retain(|file| !file.components().any(|part| part.as_os_str() == "messages"));
+    assert!(files.len() >= 40, "{files:?}");
+    files.retain(|file| report.is_match(&fs::read_to_string(file).expect("a source")));
+    assert!(files.is_empty(), "{files:?}");
 }

@@ -7,7 +7,6 @@ mod examples;
 mod explorer;
 mod javascript;
 mod monitoring;
-mod objects;
 mod pages;
 mod pools;
 pub mod readers;
