@@ -561,7 +561,7 @@ fn a_call_waits_15_s_for_the_first_contact() {
     run(&mut session, "CREATE EXTENSION snowflake_id");
     let began = Instant::now();
     let failure = fails_in(&mut session, "55000", "SELECT snowflake_nextval()");
-    assert!(began.elapsed() >= secs(15), "{:?}", began.elapsed());
+    assert!((secs(15)..secs(55)).contains(&began.elapsed()), "{:?}", began.elapsed());
     let hint = "Retry the statement later. The view snowflake_status then shows how the contact ended.";
     assert_eq!(failure.detail, "The first contact with the registry has not ended yet.");
     assert_eq!(failure.hint, hint);
