@@ -598,23 +598,19 @@ fn a_lock_that_cannot_be_made_is_logged_once_and_the_gate_opens() {
         fs::remove_file(&path).expect("the lock");
         assert!(make(&path), "{what} can be made");
         server.start();
-        let line =
-            format!("snowflake_id: could not lock this server's workers in file \"{}\": ", path.display());
-        let keeper = server.keeper();
-        let told = |server: &Server| {
-            let log = server.log();
-            log.lines().filter(|text| text.contains(&line) && text.contains(&format!("[{keeper}]"))).count()
-        };
-        server.wait_for_worker(&format!("a line in the log about the lock: {what}"), secs(60), |_| {
-            (told(&server) > 0).then_some(())
-        });
-        let rest = "\nDETAIL:  A second server with the same worker on this host is not recognized. With a registry, this \
+        let line = format!(
+            "[{}] 00000 LOG:  snowflake_id: could not lock this server's workers in file \"{}\": ",
+            server.keeper(),
+            path.display()
+        );
+        let rest = server.wait_for_line(&line, secs(60));
+        let words = "\nDETAIL:  A second server with the same worker on this host is not recognized. With a registry, this \
             server asks for another worker after a restart.\nHINT:  Check that the folder exists, has room and can be \
             written. If the file belongs to another user, remove it.\n";
-        assert!(server.log().contains(rest), "{what}: {}", server.log());
+        assert!(rest.contains(words), "{what}: {rest}");
         all.add("without the lock", ids(&server));
         std::thread::sleep(secs(1));
-        assert_eq!(told(&server), 1, "{what}: {}", server.log());
+        assert_eq!(server.log().matches(&line).count(), 1, "{what}: {}", server.log());
         let _ = fs::remove_file(path.with_extension("other"));
         // As soon as it can.
         fs::remove_file(&path).expect(what);

@@ -235,6 +235,26 @@ fn a_standby_promoted_is_a_successor() {
     succeeds_its_primary(Was::Standby, 1);
 }
 
+/// Its control file has a checkpoint of the timeline before, and the newer one only as that of the WAL that it has replayed.
+#[test]
+fn a_standby_started_alone_soon_after_a_switchover_is_a_copy() {
+    let mut first = in_group(Server::builder()).start_with_extension();
+    let (mut second, mut third) = (first.standby(|builder| builder), first.standby(|builder| builder));
+    opens(&first);
+    first.stop(Stop::Fast);
+    second.promote();
+    third.follow_now(&second);
+    opens(&second);
+    // The removal of a file is replayed only after the control file has the position.
+    run(&mut second.connect(), "CREATE TABLE t (); DROP TABLE t");
+    third.catch_up_with(&second);
+    third.stop(Stop::Immediate);
+    second.stop(Stop::Fast);
+    third.stand_alone();
+    third.start();
+    assert_closed(&third, COPY);
+}
+
 #[test]
 fn a_backup_of_a_standby_is_a_copy() {
     is_a_copy(Was::Backup);
@@ -316,7 +336,14 @@ fn restarted_standby() -> (Server, Ids) {
 #[test]
 fn a_standby_restarted_before_its_promotion_starts_above_what_it_had_replayed() {
     let (standby, ids) = restarted_standby();
+    let checkpoint = "SELECT checkpoint_time::text FROM pg_control_checkpoint()";
+    let checkpoint: String = one(&mut standby.connect(), checkpoint);
     standby.promote();
+    // The control file has whole seconds. max_ahead, and a second for clocks that differ.
+    let above =
+        format!("SELECT extract(epoch FROM max(mark) - '{checkpoint}')::float8 FROM snowflake_workers");
+    let above = wait_until("a mark", secs(60), || one::<Option<f64>>(&mut standby.connect(), &above));
+    assert!(above >= 4.0, "{above} s above the checkpoint's time");
     starts_above(&standby, ids);
 }
 

@@ -215,7 +215,8 @@ fn the_numbers_follow_what_happens() {
     next(&mut session);
     let waited = look(&mut watcher);
     assert!(waited["waits_total"] > before["waits_total"], "{waited:?}");
-    assert!(waited["wait_seconds_total"] > before["wait_seconds_total"] + 0.5, "{waited:?}");
+    let seconds = waited["wait_seconds_total"] - before["wait_seconds_total"];
+    assert!((0.5..10.0).contains(&seconds), "{waited:?}");
 }
 
 #[test]

@@ -134,34 +134,25 @@ fn a_clean_stop_while_ids_are_ahead_goes_on_on_the_same_lane() {
 
 // ---- the keeper ----
 
+/// It hangs, or there was no room for it.
 #[test]
 fn without_a_keeper_calls_extend_the_reservation_themselves() {
-    let server = server();
-    let mut session = server.connect();
-    let pid = server.keeper();
-    server.stop_between_writes(&[pid], |_| true);
-    let mut ids = Ids::new();
-    for _ in 0..8 {
-        ids.add("without", vec![next(&mut session)]);
-        std::thread::sleep(ms(400));
+    for processes in ["8", "0"] {
+        let server = Server::builder().faketime(true).setting("max_worker_processes", processes);
+        let server = server.start_with_extension();
+        let mut session = server.connect();
+        let keeper = (processes == "8").then(|| server.keeper());
+        keeper.iter().for_each(|pid| server.stop_between_writes(&[*pid], |_| true));
+        assert_eq!(one::<Option<i32>>(&mut session, "SELECT keeper_pid FROM snowflake_status"), keeper);
+        let mut ids = Ids::new();
+        for _ in 0..8 {
+            ids.add("without", vec![next(&mut session)]);
+            std::thread::sleep(ms(400));
+        }
+        ids.add("a burst", burst(&server));
+        ids.assert_unique();
+        keeper.iter().for_each(|pid| server.signal_backend(*pid, Signal::SIGCONT));
     }
-    ids.add("a burst", burst(&server));
-    ids.assert_unique();
-    server.signal_backend(pid, Signal::SIGCONT);
-}
-
-#[test]
-fn a_server_that_has_no_room_for_a_keeper_does_without() {
-    let server = Server::builder().faketime(true).setting("max_worker_processes", "0").start_with_extension();
-    let mut session = server.connect();
-    assert_eq!(one::<Option<String>>(&mut session, "SELECT keeper_pid::text FROM snowflake_status"), None);
-    let mut ids = Ids::new();
-    for _ in 0..4 {
-        ids.add("without", vec![next(&mut session)]);
-        std::thread::sleep(ms(600));
-    }
-    ids.add("a burst", burst(&server));
-    ids.assert_unique();
 }
 
 #[test]

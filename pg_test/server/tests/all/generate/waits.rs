@@ -149,8 +149,8 @@ fn a_cancelled_wait_inside_a_transaction_can_be_caught() {
 }
 
 #[test]
-fn a_wait_answers_terminate() {
-    let server = server_that_waits();
+fn a_wait_answers_terminate_and_a_stop_of_the_server() {
+    let mut server = server_that_waits();
     let waiting = Waiting::start(&server, server.connect());
     std::thread::sleep(ms(500));
     let asked = Instant::now();
@@ -158,11 +158,7 @@ fn a_wait_answers_terminate() {
     assert!(sent);
     let ended = waiting.ends_by_termination(&server);
     assert!(ended - asked < AT_ONCE, "{:?}", ended - asked);
-}
 
-#[test]
-fn a_wait_ends_when_the_server_is_stopped() {
-    let mut server = server_that_waits();
     let waiting = Waiting::start(&server, server.connect());
     let asked = Instant::now();
     server.stop(Stop::Fast);

@@ -561,7 +561,7 @@ fn a_call_waits_15_s_for_the_first_contact() {
     run(&mut session, "CREATE EXTENSION snowflake_id");
     let began = Instant::now();
     let failure = fails_in(&mut session, "55000", "SELECT snowflake_nextval()");
-    assert!(began.elapsed() >= secs(15), "{:?}", began.elapsed());
+    assert!((secs(15)..secs(55)).contains(&began.elapsed()), "{:?}", began.elapsed());
     let hint = "Retry the statement later. The view snowflake_status then shows how the contact ended.";
     assert_eq!(failure.detail, "The first contact with the registry has not ended yet.");
     assert_eq!(failure.hint, hint);
@@ -703,16 +703,6 @@ fn libpq_is_found_where_only_the_servers_own_modules_find_it() {
     server.start();
     wait_for_contacts(&registry, 1);
     assert!(!server.log().contains(AWAY), "{}", server.log());
-}
-
-#[test]
-fn a_password_that_is_refused_is_in_no_log() {
-    let registry = Server::builder().start_registry();
-    registry.require_password();
-    let string = format!("{} password=herring", registry.registry_string());
-    let server = Server::builder().member_of(&string).start();
-    server.wait_for_line("password authentication failed for user \"node\"", secs(20));
-    assert!(!server.log().contains("herring") && !registry.log().contains("herring"));
 }
 
 /// Name servers that do not answer when they are asked for `registry.test`, and of which one is dead, which costs time,

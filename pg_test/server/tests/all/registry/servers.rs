@@ -517,7 +517,9 @@ fn causes_of_a_missing_lease_are_told_only_to_roles_that_see_all_settings() {
             !is_told
                 || refusal.detail.contains(" brought no lease: connection to server on socket \"/nowhere")
         );
-        assert!(refusal.hint.contains("Check the hosts"), "{refusal}");
+        let hint = "Check the hosts, database, role and password in snowflake_id.registry, the role's rights and its \
+                    default_transaction_read_only, the registry's server, and the network between.";
+        assert_eq!(refusal.hint, hint);
     }
     // It counts its contacts in a file.
     let folder = server.data().join("snowflake_id");
