@@ -15,7 +15,8 @@ fn main() {
     let request = Request {
         contact: Contact { registry: None, node, number: 1, nonce: Uuid::max(), lease },
         system_identifier: i64::MIN,
-        node_name: "the first".to_owned(),
+        // As long as it may be.
+        node_name: "one of 64 bytes".repeat(5)[..64].to_owned(),
         layout: Layout::default(),
         backup_workers: 3,
         datacenter: 0,

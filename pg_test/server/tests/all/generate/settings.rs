@@ -373,7 +373,7 @@ fn agrees(session: &mut Client, layout: &Layout, ids: &[i64]) {
 
 #[test]
 fn as_few_as_no_backup_workers_are_possible() {
-    let server = Server::builder()
+    let mut server = Server::builder()
         .setting("snowflake_id.backup_workers", "0")
         .setting("snowflake_id.worker_id", "1023")
         .faketime(true)
@@ -390,6 +390,11 @@ fn as_few_as_no_backup_workers_are_possible() {
     // Usable again when the clock is no more than max_ahead behind.
     server.step_forward(secs(58));
     assert!(next(&mut session) > newest);
+    // Home workers of three lanes leave the last of 1024 workers to no server.
+    server.set("snowflake_id.backup_workers", "2");
+    server.restart();
+    let owners = "SELECT array_agg(snowflake_server(w << 12))::text FROM unnest('{341,1022,1023,1023}'::bigint[]) AS w";
+    assert_eq!(one::<String>(&mut server.connect(), owners), "{0,340,NULL,NULL}");
 }
 
 /// 36 bits of milliseconds are 795 days.

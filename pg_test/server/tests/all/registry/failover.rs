@@ -168,10 +168,12 @@ fn a_vouch_restores_the_fence_before_the_first_doubt_that_is_still_on() {
         move_elsewhere(&mut operator);
         Node::small("c").refused(&mut session, "doubt");
         let doubted = fence(&mut operator);
+        // The clock counts, and not when the operator's transaction began.
+        run(&mut operator, "BEGIN");
         server.clock().forward(if is_on { MINUTE } else { AFTER_GRANT + 3 * MINUTE });
         move_elsewhere(&mut operator);
         assert_eq!(free_in(&mut operator), Some(f64::INFINITY));
-        run(&mut operator, "SELECT snowflake_registry_vouch()");
+        run(&mut operator, "SELECT snowflake_registry_vouch(); COMMIT");
         assert_eq!(fence(&mut operator), if is_on { before } else { doubted });
         assert_eq!(free_in(&mut operator), None);
     }

@@ -58,7 +58,7 @@ fn a_contact_sends_all_its_arguments_and_reads_every_answer_without_search_path(
     let asked: String = one(&mut session, "SELECT arguments FROM asked");
     assert_eq!(
         asked,
-        "(,-9223372036854775808,01020304-0506-0708-090a-0b0c0d0e0f10,\"the first\",1,\
+        "(,-9223372036854775808,01020304-0506-0708-090a-0b0c0d0e0f10,\"one of 64 bytesone of 64 bytesone of 64 bytesone of 64 bytesone \",1,\
          ffffffff-ffff-ffff-ffff-ffffffffffff,3,-1,9223372036854775807,\"2027-01-15 08:00:00.123456+00\",41/10/12,1,\"2024-01-01 00:00:00+00\",3,\
          0,t,1.0.0)"
     );
