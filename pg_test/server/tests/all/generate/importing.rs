@@ -290,12 +290,7 @@ fn a_column_without_a_unique_index_of_its_own_gets_no_ids() {
         let call = format!("SELECT snowflake_next_at('2025-01-01Z', 900, 'target', '{column_name}')");
         let failure = fails(&mut session, "55000", &call);
         let named = if column_name == "No one" { "\"No one\"" } else { column_name };
-        let text = format!(
-            "snowflake_next_at needs a bigint column with a unique index of its own\nDETAIL: Column {named} of \
-             public.target is none.\nHINT: Add a primary key or a unique index on this column alone, or pass another \
-             column."
-        );
-        assert_eq!(failure.text(), text);
+        assert_eq!(failure.detail, format!("Column {named} of public.target is none."));
     }
     run(
         &mut session,
@@ -328,10 +323,7 @@ fn next_at_refuses_a_role_under_row_security() {
     );
     let id = "snowflake_next_at('2025-01-01Z', 900, 'target')";
     let failure = fails(&mut session, "42501", &format!("INSERT INTO target VALUES ({id}, 'tenant')"));
-    let text = "snowflake_next_at needs a role that sees all rows of the table\nDETAIL: Row-level security of \
-                public.target applies to role tenant.\nHINT: Call it in a SECURITY DEFINER function of a role to which \
-                row-level security does not apply.";
-    assert_eq!(failure.text(), text);
+    assert_eq!(failure.detail, "Row-level security of public.target applies to role tenant.");
     // What the hint says.
     run(
         &mut session,
