@@ -121,7 +121,6 @@ fn an_import_uses_no_worker_of_its_server() {
         let failure = refused_worker(&mut session, *worker);
         assert_eq!(failure.message, format!("worker {worker} belongs to this server"));
         assert!(failure.detail.contains("home worker 1, may have generated the same ID"), "{failure}");
-        assert!(failure.hint.contains("snowflake_registry_reserve"), "{failure}");
     }
     for worker in [-1, 1_024] {
         assert_eq!(refused_worker(&mut session, worker).message, "worker must be between 0 and 1023");
@@ -199,10 +198,6 @@ fn rows_that_would_repeat_ids_or_lose_their_time_are_refused() {
     ] {
         let failure = fails(&mut session, "0A000", &repeating);
         assert_eq!(failure.message, "snowflake_at needs all rows in one partition of one window");
-        assert!(
-            failure.detail.ends_with("repeat IDs of the first.")
-                && failure.hint.starts_with("Remove PARTITION")
-        );
     }
     fails(&mut session, "42809", "SELECT snowflake_at(now(), 900)");
     for time in ["2023-12-31 23:59:59.999Z", "infinity", "2093-09-06 15:47:35.552Z"] {
