@@ -5,11 +5,14 @@ CREATE TABLE ids AS
 SELECT (random() * 9223372036854775000::float8)::bigint AS id FROM generate_series(1, 2000)
 UNION ALL SELECT * FROM unnest('{0,1,4095,4096,4194303,4194304,362388381519879,9223372036854775807}'::bigint[]);
 CREATE FUNCTION error_of(call text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    detail text;
 BEGIN
     EXECUTE 'SELECT ' || call;
     RETURN 'none';
 EXCEPTION WHEN OTHERS THEN
-    RETURN SQLSTATE || ' ' || SQLERRM;
+    GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;
+    RETURN concat_ws(' ', SQLSTATE, SQLERRM, '| ' || nullif(detail, ''));
 END $$;
 
 -- 2024-01-02 00:00:00.123 of worker 5, sequence 7
@@ -32,7 +35,6 @@ SELECT snowflake_decode(NULL) IS NULL AS decode, snowflake_timestamp(NULL) IS NU
     snowflake_server(NULL) IS NULL AS server, snowflake_datacenter(NULL) IS NULL AS datacenter;
 
 -- numbers that are not IDs
-SELECT snowflake_worker(-1);
 SELECT count(*), error_of(call) FROM unnest('{decode,timestamp,datacenter,worker,sequence,server}'::text[]) AS name,
     format('snowflake_%s(-1)', name) AS call GROUP BY 2;
 
@@ -45,14 +47,10 @@ DROP TABLE t;
 -- from a time to IDs, and back
 SELECT snowflake_encode('2024-01-02 00:00:00.123+00', 5, 7), snowflake_min('2024-01-02 00:00:00.123+00'),
     snowflake_max('2024-01-02 00:00:00.123+00');
-SELECT snowflake_encode('2024-01-02 00:00:00.123+00', 1024, 7);
-SELECT snowflake_encode('2024-01-02 00:00:00.123+00', 5, -1);
-SELECT snowflake_encode('2023-12-31 23:59:59.999+00', 5, 7);
-SELECT snowflake_max('infinity');
 SELECT count(*), error_of(call)
 FROM unnest('{-infinity,2023-12-31 23:59:59.999+00,2093-09-06 15:47:35.552+00,infinity}'::text[]) AS time,
     unnest('{"snowflake_encode(%L, 0, 0)",snowflake_min(%L),snowflake_max(%L)}'::text[]) AS form, format(form, time) AS call
-GROUP BY 2;
+GROUP BY 2 ORDER BY error_of(call) COLLATE "C";
 SELECT call, error_of(call) FROM unnest('{"-1, 0","1024, 0","0, -1","0, 4096"}'::text[]) AS fields,
     format('snowflake_encode(''2024-01-01'', %s)', fields) AS call;
 -- any time within a tick is the tick's
@@ -92,9 +90,6 @@ SELECT count(*), bool_and(snowflake_from_base62(text) = id AND length(text) = 11
 FROM ids, snowflake_to_base62(id) AS text;
 SELECT pg_typeof(snowflake_to_base62(1)), pg_collation_for(snowflake_to_base62(1)), snowflake_from_base62(NULL);
 SELECT snowflake_to_base62(-1);
-SELECT snowflake_from_base62('1');
-SELECT snowflake_from_base62('0000000000-');
-SELECT snowflake_from_base62('AzL8n0Y58m8');
 SELECT snowflake_from_base62('AzL8n0Y58m7'::snowflake_base62);
 SELECT text, error_of(format('snowflake_from_base62(%L)', text)), error_of(format('%L::snowflake_base62', text)) AS domain
 FROM unnest('{AzL8n0Y58m8,a0000000000,0,"",000000000000,0000000000-,"0000000000 "}'::text[]) AS text;
@@ -130,9 +125,7 @@ SELECT pg_column_size(layout) < 1000 AS is_compressed, left(error_of('snowflake_
 FROM padded;
 DROP TABLE ids, l, padded;
 
-SELECT snowflake_timestamp(-1, 'discord');
-SELECT snowflake_timestamp(9007199254740992, '41/5/7 1ms 2024-01-01');
-SELECT snowflake_timestamp(1, 'myspace');
-SELECT snowflake_timestamp(1, '41/12/12 1ms 2024-01-01');
-SELECT snowflake_timestamp(1, '41/10/12 1ms 2024-01-01 00:00');
+SELECT error_of(format('snowflake_timestamp(%s, %L)', id, layout))
+FROM (VALUES (-1, 'discord'), (9007199254740992, '41/5/7 1ms 2024-01-01'), (1, 'myspace'), (1, '41/12/12 1ms 2024-01-01'),
+             (1, '41/10/12 1ms 2024-01-01 00:00')) AS calls (id, layout);
 DROP FUNCTION error_of;

@@ -46,12 +46,6 @@ SELECT snowflake_adopt(now() + interval '25 h');
 SELECT snowflake_nextval() AS id \gset
 SELECT snowflake_timestamp(:id) < reserved_until AS is_below, snowflake_timestamp(:id) = last_id_at AS is_last FROM snowflake_status;
 
--- no session can change a setting, not even one of a superuser
-SET snowflake_id.worker_id = 2;
--- ALTER SYSTEM writes no value that would keep the gate closed at the next start
-ALTER SYSTEM SET snowflake_id.layout = '41/10/13';
-ALTER SYSTEM SET snowflake_id.epoch = '2024-01-01 00:00:00';
-
 DROP TABLE t;
 DROP ROLE ordinary_user, monitoring_user;
 DROP EXTENSION snowflake_id;

@@ -17,20 +17,13 @@ pub fn assert_no_rust(text: &str) {
     }
 }
 
-/// The error has these words, DETAIL and HINT.
+/// The error has these words.
 #[track_caller]
 pub fn assert_tells(failure: &Failure, words: &[&str]) {
     assert_no_rust(&failure.text());
-    // DETAIL says why, and only HINT what to do.
-    let advice = ["Add", "Call", "Check", "Correct", "If", "Install", "Move", "Run", "Set", "Use", "Wait"];
-    let begins = |text: &str| advice.iter().any(|verb| text.starts_with(&format!("{verb} ")));
-    assert!(!begins(&failure.detail), "{failure}");
     for word in words {
         assert!(failure.text().contains(word), "{word:?} is missing in: {failure}");
     }
-    assert!(!failure.detail.is_empty(), "no DETAIL: {failure}");
-    // An argument's message says which values it can have: there is no more to do than to pass one.
-    assert!(!failure.hint.is_empty() || failure.code == "22023", "no HINT: {failure}");
 }
 
 /// Every way to ask for IDs fails in the same way, as often as it is tried.

@@ -119,13 +119,8 @@ fn each_obstacle_is_named_and_can_be_removed() {
         assert_eq!(temporary.replace(&found.join("; "), "pg_temp"), whole);
         let before = state(&database);
         let failure = fails(&mut superuser, "55000", &text);
-        let named = "cannot convert the keys because of obstacles";
-        assert!(
-            failure.message == named
-                && failure.detail == format!("In the way: {}.", found.join("; "))
-                && !failure.hint.is_empty(),
-            "{failure}"
-        );
+        assert_eq!(failure.message, "cannot convert the keys because of obstacles");
+        assert_eq!(failure.detail, format!("In the way: {}.", found.join("; ")));
         assert_eq!(state(&database), before, "{obstacle}");
         run(if removed.starts_with("CREATE") { &mut owner } else { &mut superuser }, removed);
         let script = comes_back(&database, "owner", "convert_schema('app')").script;
@@ -167,7 +162,8 @@ fn calls_without_a_key_fail_at_once() {
         "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'app.invalid'::regclass",
     );
     let mut owner = database.connect_as("owner");
-    for table in ["app.text", "app.seven", "app.pair", "app.sub", "app.part", "app.loose", "temporary"] {
+    let of_app = "text seven pair sub part loose r wide v".split(' ').map(|name| format!("app.{name}"));
+    for table in of_app.chain(["temporary", "pg_class"].map(str::to_owned)) {
         run(&mut owner, "CREATE TEMPORARY TABLE IF NOT EXISTS temporary (id serial PRIMARY KEY)");
         let failure = fails(&mut owner, "42P16", &format!("SELECT snowflake_convert('{table}')"));
         assert_eq!(failure.message.replace('"', ""), format!("table {table} has no key to convert"));
@@ -175,10 +171,6 @@ fn calls_without_a_key_fail_at_once() {
     assert!(owner.query("SELECT snowflake_convert(VARIADIC '{}')", &[]).expect("no error").is_empty());
     for (code, call, words) in [
         ("42P16", "convert('app.t', 'app.keyless')", "table app.keyless has no key to convert"),
-        ("42P16", "convert('app.r')", "table app.r has no key to convert"),
-        ("42P16", "convert('app.wide')", "table app.wide has no key to convert"),
-        ("42P16", "convert('app.v')", "table app.v has no key to convert"),
-        ("42P16", "convert('pg_class')", "table pg_class has no key to convert"),
         ("42P16", "convert_schema('empty')", "schema empty has no key to convert"),
         ("42P16", "convert_schema('app', exclude => '{t}')", "schema app has no key to convert"),
         (
@@ -197,9 +189,6 @@ fn calls_without_a_key_fail_at_once() {
         ),
     ] {
         let failure = fails(&mut owner, code, &format!("SELECT * FROM snowflake_{call}"));
-        assert!(
-            failure.message == words && !failure.detail.is_empty() && !failure.hint.is_empty(),
-            "{call}: {failure}"
-        );
+        assert_eq!(failure.message, words, "{call}");
     }
 }

@@ -275,13 +275,8 @@ fn either_row_of_a_dump_closes_and_the_other_fails() {
         snowflake_server_tests::sql::wait_for_lock(&mut server.connect());
         run(&mut session, "COMMIT");
         let failure = waiting.join().expect("the session").expect_err("both added");
-        let text = format!(
-            "the dump's snowflake layout differs from this database's\nDETAIL: The dump has {OTHER}; the database has \
-             {BOTH}. So it generates and reads no snowflake IDs.\nHINT: Restore the dump into a new database of a \
-             server with its snowflake_id.layout, tick and epoch. If this database has no IDs of another layout than \
-             the server's, a superuser calls snowflake_change_layout()."
-        );
-        assert_eq!(failure.text(), text);
+        let detail = format!("The dump has {OTHER}; the database has {BOTH}. So");
+        assert!(failure.detail.starts_with(&detail), "{failure}");
         fails(&mut session, "55000", &second);
         assert_eq!(one::<String>(&mut session, RECORD), BOTH);
         run(&mut server.connect(), "DROP EXTENSION snowflake_id");

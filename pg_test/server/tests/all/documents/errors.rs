@@ -48,6 +48,15 @@ fn the_manuals_messages_are_printed_and_it_has_those_without_a_hint() {
     }
 }
 
+/// DETAIL says why, and only HINT what to do.
+#[test]
+fn no_detail_of_a_message_is_advice() {
+    let advice = Regex::new(" DETAIL: (Add|Call|Check|Correct|If|Install|Move|Run|Set|Use|Wait) ");
+    let advice = advice.expect("a pattern");
+    let messages = read("pg_test/server/src/messages.txt");
+    assert_eq!(messages.lines().find(|line| advice.is_match(line)), None);
+}
+
 /// All texts of the library are in one folder, which these tests read.
 #[test]
 fn only_the_messages_report() {

@@ -84,10 +84,8 @@ fn a_restart_with_the_clock_back_repeats_nothing() {
         ids.add(format!("after {back:?}"), take_soon(&server, secs(10)));
         assert_eq!(status(&mut server.connect()).lane == lane, same_lane, "{back:?}");
     }
-    server.wait_for_line(
-        "snowflake_id: worker 513 generates the IDs of timeline 1\nDETAIL:  It is lane 2 of home worker 1. IDs",
-        secs(30),
-    );
+    let line = "worker 513 generates the IDs of timeline 1\nDETAIL:  It is lane 2 of home worker 1. ";
+    server.wait_for_line(line, secs(30));
     ids.add("at the end", burst(&server));
     ids.assert_unique();
 }
@@ -106,9 +104,7 @@ fn a_day_ahead_then_stopped_then_the_true_time_repeats_nothing() {
     ids.assert_unique();
     let status = status(&mut server.connect());
     assert_ne!(status.lane, Some(0), "lane 0 holds IDs of tomorrow");
-    let line = "worker. IDs continue above everything that was reserved before, from ";
-    let rest = server.wait_for_line(line, secs(30));
-    assert!(rest.lines().next().is_some_and(|line| line.ends_with(" ahead of the system clock.")), "{rest}");
+    server.wait_for_line("worker. IDs continue above everything that was reserved before, from ", secs(30));
 }
 
 #[test]
@@ -266,11 +262,6 @@ fn a_read_only_disk_stops_ids_at_the_end_of_the_reservation_and_no_sooner() {
     assert!(lasted > reserved - 0.1, "refused after {lasted} s of {reserved} s");
     assert_eq!(failure.code, "55000");
     assert!(failure.message.ends_with(": Read-only file system"), "as PostgreSQL says it: {failure}");
-    let why =
-        "No time can be reserved on disk, and an ID beyond the reserved time could repeat after a crash.";
-    let hint =
-        "Check the permissions and the free space of the data directory. The server retries every second.";
-    assert_eq!((failure.detail.as_str(), failure.hint.as_str()), (why, hint));
     let error = one::<Option<String>>(&mut server.connect(), "SELECT write_error FROM snowflake_status");
     assert!(error.is_some_and(|error| error.contains("Read-only")));
     assert_closed(&server, "Read-only file system");
@@ -282,11 +273,8 @@ fn a_read_only_disk_stops_ids_at_the_end_of_the_reservation_and_no_sooner() {
         None
     );
     let lines = [
-        "snowflake_id: file \"snowflake_id/state\" is writable again
-DETAIL:  The server reserves time on disk again.\n",
-        "snowflake_id: could not write file \"snowflake_id/state\": Read-only file system
-DETAIL:  The server generates no IDs beyond the time that is reserved on disk.
-HINT:  Check the permissions and the free space of the data directory. The server retries every second.\n",
+        "snowflake_id: file \"snowflake_id/state\" is writable again\n",
+        "snowflake_id: could not write file \"snowflake_id/state\": Read-only file system\n",
     ];
     for line in lines {
         server.wait_for_line(line, secs(30));
@@ -404,10 +392,7 @@ fn a_file_that_cannot_be_read_is_logged_and_opens_after_a_second() {
         damage(&mut server, change);
         ids.add(format!("after {name}"), vec![next(&mut server.connect())]);
         assert!(began.elapsed() >= secs(1), "{name}: {:?}", began.elapsed());
-        let line = "snowflake_id: file \"snowflake_id/state\" contains no valid record
-DETAIL:  The file holds two records and neither is valid. IDs start above the system clock.
-HINT:  Check the disk that holds the data directory. If the system clock was behind when the server started, call \
-            snowflake_adopt with a time after which no ID was generated.\n";
+        let line = "file \"snowflake_id/state\" contains no valid record\n";
         assert_eq!(server.log().matches(line).count(), n + 1, "{name}: {}", server.log());
     }
     ids.assert_unique();
@@ -424,7 +409,6 @@ fn a_state_of_a_later_version_keeps_the_gate_closed_until_that_is_installed() {
     });
     let failure = assert_closed(&server, "was written by a later version");
     assert_eq!(failure.detail, "The file has format version 9.");
-    assert_eq!(failure.hint, "Install the version that wrote the file, or a later one.");
     damage(&mut server, |bytes| *bytes = mine);
     ids.add("after", take_soon(&server, secs(5)));
     ids.assert_unique();

@@ -3,7 +3,7 @@
 
 use postgres::Client;
 use snowflake_server_tests::ids::worker;
-use snowflake_server_tests::refusals::{all_fail, assert_no_rust, assert_tells, closed_reason};
+use snowflake_server_tests::refusals::{all_fail, assert_tells, closed_reason};
 use snowflake_server_tests::sql::{fails, next, one, run, status};
 use snowflake_server_tests::{Server, secs};
 
@@ -92,10 +92,8 @@ impl Misconfigured {
 fn a_worker_outside_its_range_closes_the_generator_and_the_range_is_told() {
     let worker = "snowflake_id.worker_id";
     let mut server = Misconfigured::new();
-    let range =
-        "Use a number in this range that no other server has. Fewer backup workers, the same number on";
     for value in ["256", "2147483647"] {
-        server.is_closed(&[(worker, value)], &[worker, value, "worker_id must be 0 to 255.", range], true);
+        server.is_closed(&[(worker, value)], &[worker, value, "worker_id must be 0 to 255."], true);
     }
     server.is_closed(
         &[(worker, "128"), ("snowflake_id.backup_workers", "7")],
@@ -103,7 +101,7 @@ fn a_worker_outside_its_range_closes_the_generator_and_the_range_is_told() {
         true,
     );
     for value in ["-2", "one"] {
-        server.is_closed(&[(worker, value)], &[worker, value, "Use a number that no other"], true);
+        server.is_closed(&[(worker, value)], &[worker, value], true);
     }
     server.opens();
 
@@ -121,11 +119,7 @@ fn a_worker_beside_a_registry_closes_the_generator() {
     for worker in ["0", "1"] {
         server.is_closed(
             &[("snowflake_id.registry", "host=/nowhere"), ("snowflake_id.worker_id", worker)],
-            &[
-                "snowflake_id.registry is set, and the registry assigns this server's worker.",
-                "Remove snowflake_id.worker_id. To generate IDs without the registry, remove snowflake_id.registry \
-                 instead, and use a number that the registry has reserved. Then",
-            ],
+            &["snowflake_id.registry is set, and the registry assigns this server's worker."],
             true,
         );
     }
@@ -155,15 +149,14 @@ fn a_number_of_backups_that_cannot_be_closes_the_generator() {
     let backups = "snowflake_id.backup_workers";
     let mut server = Misconfigured::new();
     for value in ["-1", "16", "many"] {
-        let hint = "Use the number that all servers of the fleet have, at most 15.";
-        server.is_closed(&[(backups, value)], &[backups, value, hint], true);
+        server.is_closed(&[(backups, value)], &[backups, value], true);
     }
     // A worker field of 2 bits has no room for 8 lanes. IDs were generated with another layout, and cannot be read
     // either.
     let mut new = Server::builder().setting("snowflake_id.layout", "41/1/12").start_with_extension();
     let mut session = new.connect();
     let why = "Layout 41/1/12 has 2 workers; backup_workers = 3 needs 4.";
-    all_fail(&mut session, "55000", &[backups, "\"3\"", why, "or use a layout with more worker bits"]);
+    all_fail(&mut session, "55000", &[backups, "\"3\"", why]);
     assert_eq!(one::<i32>(&mut session, "SELECT snowflake_worker(1 << 12)"), 1);
     // The owner of a worker depends on that number.
     assert_tells(&fails(&mut session, "55000", "SELECT snowflake_server(1 << 12)"), &[backups]);
@@ -191,8 +184,7 @@ fn a_layout_that_does_not_add_up_closes_the_generator_and_no_id_is_read() {
         "4294967296/10/12",
         "",
     ] {
-        let hint = "Use time/worker/sequence widths with a sum of at most 63 bits, for example 41/10/12.";
-        server.is_closed(&[(layout, value)], &[layout, &format!("\"{value}\""), hint], false);
+        server.is_closed(&[(layout, value)], &[layout, &format!("\"{value}\"")], false);
     }
     // Each by itself would be valid.
     server.is_closed(&[(layout, "52/3/7"), ("snowflake_id.tick", "1s")], &[layout, "52/3/7", "42"], false);
@@ -204,7 +196,7 @@ fn an_unknown_tick_closes_the_generator_and_no_id_is_read() {
     let tick = "snowflake_id.tick";
     let mut server = Misconfigured::new();
     for value in ["2ms", "100ms", "0", "1min", "-1ms", "short"] {
-        server.is_closed(&[(tick, value)], &[tick, value, "Use 1ms, 10ms or 1s. Then"], false);
+        server.is_closed(&[(tick, value)], &[tick, value], false);
     }
     server.opens();
 }
@@ -226,8 +218,7 @@ fn an_epoch_that_cannot_be_read_closes_the_generator_and_no_id_is_read() {
         ("-000001-01-01T00:00:00Z", "before the year 1"),
         ("", "not a valid date and time"),
     ] {
-        let hint = "Use a date and time with an explicit offset, for example 2024-01-01T00:00:00Z.";
-        server.is_closed(&[(epoch, value)], &[epoch, &format!("\"{value}\""), why, hint], false);
+        server.is_closed(&[(epoch, value)], &[epoch, &format!("\"{value}\""), why], false);
     }
     server.opens();
 }
@@ -235,31 +226,23 @@ fn an_epoch_that_cannot_be_read_closes_the_generator_and_no_id_is_read() {
 #[test]
 fn other_settings_that_cannot_be_close_the_generator() {
     let mut server = Misconfigured::new();
-    for (name, value, hint) in [
-        ("snowflake_id.rollback_policy", "repeat", "Use hold or replay."),
-        ("snowflake_id.sequence_start", "one", "Use zero or spread."),
-        ("snowflake_id.max_ahead", "-1", "Use a duration from 0 to 10 minutes, for example 2s."),
-        ("snowflake_id.max_wait", "soon", "Use a duration from 0 to 10 minutes, for example 2s."),
+    for (name, value) in [
+        ("snowflake_id.rollback_policy", "repeat"),
+        ("snowflake_id.sequence_start", "one"),
+        ("snowflake_id.max_ahead", "-1"),
+        ("snowflake_id.max_wait", "soon"),
     ] {
-        server.is_closed(&[(name, value)], &[name, value, hint], true);
+        server.is_closed(&[(name, value)], &[name, value], true);
     }
     let long = "n".repeat(65);
-    server.is_closed(
-        &[("snowflake_id.node_name", &long)],
-        &["_id.node_name", "takes 65 characters", "it may take 64.", "Use a shorter name in one line"],
-        true,
-    );
+    server.is_closed(&[("snowflake_id.node_name", &long)], &["takes 65 characters"], true);
     server.is_closed(
         &[("snowflake_id.layout", "41/5+5/12"), ("snowflake_id.datacenter_id", "32")],
-        &["\"32\"", "With layout 41/5+5/12, datacenter_id must be at most 31.", "Use a lower number, or"],
+        &["\"32\"", "With layout 41/5+5/12, datacenter_id must be at most 31."],
         false,
     );
     // Ignored, it would leave the servers of two datacenters with one worker.
-    server.is_closed(
-        &[("snowflake_id.datacenter_id", "1")],
-        &["snowflake_id.datacenter_id", "1", "at most 0"],
-        false,
-    );
+    server.is_closed(&[("snowflake_id.datacenter_id", "1")], &["\"1\"", "at most 0."], false);
     server.opens();
 }
 
@@ -286,10 +269,7 @@ fn without_preloading_the_extension_can_be_created_but_makes_no_ids() {
     let server = Server::builder().setting("shared_preload_libraries", "plpgsql").start_with_extension();
     let mut session = server.connect();
     let value = "It started with shared_preload_libraries = 'plpgsql'.";
-    let hint = "HINT: Add snowflake_id to the libraries there, or set shared_preload_libraries = 'snowflake_id' in \
-                postgresql.conf if there are none, and restart the server. Only the last line that sets it counts: the \
-                view pg_file_settings shows them all.";
-    all_fail(&mut session, "55000", &[value, hint]);
+    all_fail(&mut session, "55000", &[value]);
     run(&mut session, "CREATE ROLE clerk LOGIN");
     let failure = fails(&mut server.connect_as("clerk"), "55000", "SELECT snowflake_nextval()");
     assert!(!failure.text().contains("plpgsql"), "{failure}");
@@ -322,9 +302,7 @@ fn an_unset_worker_is_named_with_the_way_to_set_it() {
         Server::builder().without("snowflake_id.worker_id").setting("max_prepared_transactions", "1");
     let server = server.start_with_extension();
     let mut session = server.connect();
-    let why = "two servers with the same number generate the same IDs.";
-    let hint = "Set snowflake_id.worker_id in postgresql.conf to a number from 0 to 255 that no other server has, and";
-    all_fail(&mut session, "55000", &["snowflake_id.worker_id is not set", why, hint]);
+    all_fail(&mut session, "55000", &["snowflake_id.worker_id is not set", "from 0 to 255"]);
     assert!(closed_reason(&mut session).contains("snowflake_id.worker_id is not set"));
     let log = server.wait_for_worker("a line in the log about worker_id", secs(10), |_| {
         Some(server.log()).filter(|log| log.contains(LOGGED))
@@ -413,7 +391,7 @@ fn alter_system_refuses_a_value_that_can_never_be_used() {
         let statement = format!("ALTER SYSTEM SET snowflake_id.{setting} = '{value}'");
         let failure = fails(&mut session, "22023", &statement);
         assert!(failure.message.contains(setting), "{failure}");
-        assert_no_rust(&failure.text());
+        assert!(value != "41/10/13" || failure.detail.contains(" need 64 bits"), "{failure}");
     }
     for (setting, value) in
         [("max_ahead", "10min"), ("max_wait", "10min"), ("node_name", &"n".repeat(64)), ("node_name", "é a")]

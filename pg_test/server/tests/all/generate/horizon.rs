@@ -2,7 +2,7 @@
 //! without it does, so these tests can fail.
 
 use postgres::Client;
-use snowflake_server_tests::sql::{Failure, fails, one, run};
+use snowflake_server_tests::sql::{fails, one, run};
 use snowflake_server_tests::{Builder, Server, Signal, Stop, hours, ms, secs, wait_until};
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -449,7 +449,6 @@ fn standby_has_no_horizon_and_says_where_it_is() {
     let standby = server.standby(|builder| builder);
     let failure = fails(&mut standby.connect(), "55000", "SELECT snowflake_horizon()");
     assert_eq!(failure.message, "cannot execute snowflake_horizon during recovery");
-    assert!(failure.hint.contains("on the primary"), "{failure}");
     standby.catch_up_with(&server);
     server.stop(Stop::Fast);
     standby.promote();
@@ -517,12 +516,11 @@ fn transaction_prepared_before_the_start_leaves_no_horizon() {
         run(session, "BEGIN; INSERT INTO outbox (kind) VALUES ('prepared')");
         run(session, &format!("PREPARE TRANSACTION '{name}'"));
     };
-    let expect_error = |session: &mut Client| -> Failure {
+    let expect_error = |session: &mut Client| {
         let failure = fails(session, "55000", "SELECT snowflake_horizon()");
         let message =
             "cannot execute snowflake_horizon: a transaction was prepared before the server started";
         assert_eq!(failure.message, message);
-        failure
     };
     let mut session = server.connect();
     prepare(&mut session, "of this run");
@@ -530,7 +528,7 @@ fn transaction_prepared_before_the_start_leaves_no_horizon() {
     drop(session);
     server.restart();
     let mut session = server.connect();
-    assert!(expect_error(&mut session).hint.contains("pg_prepared_xacts"));
+    expect_error(&mut session);
     prepare(&mut session, "of the next");
     expect_error(&mut session);
     run(&mut session, "COMMIT PREPARED 'of this run'");

@@ -121,7 +121,6 @@ fn an_import_uses_no_worker_of_its_server() {
         let failure = refused_worker(&mut session, *worker);
         assert_eq!(failure.message, format!("worker {worker} belongs to this server"));
         assert!(failure.detail.contains("home worker 1, may have generated the same ID"), "{failure}");
-        assert!(failure.hint.contains("snowflake_registry_reserve"), "{failure}");
     }
     for worker in [-1, 1_024] {
         assert_eq!(refused_worker(&mut session, worker).message, "worker must be between 0 and 1023");
@@ -199,10 +198,6 @@ fn rows_that_would_repeat_ids_or_lose_their_time_are_refused() {
     ] {
         let failure = fails(&mut session, "0A000", &repeating);
         assert_eq!(failure.message, "snowflake_at needs all rows in one partition of one window");
-        assert!(
-            failure.detail.ends_with("repeat IDs of the first.")
-                && failure.hint.starts_with("Remove PARTITION")
-        );
     }
     fails(&mut session, "42809", "SELECT snowflake_at(now(), 900)");
     for time in ["2023-12-31 23:59:59.999Z", "infinity", "2093-09-06 15:47:35.552Z"] {
@@ -290,12 +285,7 @@ fn a_column_without_a_unique_index_of_its_own_gets_no_ids() {
         let call = format!("SELECT snowflake_next_at('2025-01-01Z', 900, 'target', '{column_name}')");
         let failure = fails(&mut session, "55000", &call);
         let named = if column_name == "No one" { "\"No one\"" } else { column_name };
-        let text = format!(
-            "snowflake_next_at needs a bigint column with a unique index of its own\nDETAIL: Column {named} of \
-             public.target is none.\nHINT: Add a primary key or a unique index on this column alone, or pass another \
-             column."
-        );
-        assert_eq!(failure.text(), text);
+        assert_eq!(failure.detail, format!("Column {named} of public.target is none."));
     }
     run(
         &mut session,
@@ -328,10 +318,7 @@ fn next_at_refuses_a_role_under_row_security() {
     );
     let id = "snowflake_next_at('2025-01-01Z', 900, 'target')";
     let failure = fails(&mut session, "42501", &format!("INSERT INTO target VALUES ({id}, 'tenant')"));
-    let text = "snowflake_next_at needs a role that sees all rows of the table\nDETAIL: Row-level security of \
-                public.target applies to role tenant.\nHINT: Call it in a SECURITY DEFINER function of a role to which \
-                row-level security does not apply.";
-    assert_eq!(failure.text(), text);
+    assert_eq!(failure.detail, "Row-level security of public.target applies to role tenant.");
     // What the hint says.
     run(
         &mut session,

@@ -86,9 +86,6 @@ fn an_exhausted_time_field_is_an_error_and_never_wraps() {
     };
     assert_eq!(failure.code, "55000", "{failure}");
     assert_eq!(failure.message, "cannot generate a snowflake ID: the layout's time field is exhausted");
-    let hint = "HINT: Correct the clock if it is ahead. Otherwise move the fleet to a layout with more time bits or a \
-                coarser tick.";
-    assert!(failure.text().ends_with(hint), "{failure}");
     assert!(!ids.is_empty());
     assert_ascending("until the end", &ids);
     let ticks = |id: i64| id >> 22;

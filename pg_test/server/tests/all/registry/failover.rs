@@ -34,11 +34,9 @@ fn a_promoted_registry_renews_leases_in_its_rows_and_grants_only_above_its_fence
     assert_eq!(on_standby, ["expired", "renewed"]);
     assert_eq!(free_in(&mut standby.connect()), None);
     let error = standby.connect_as("node").query(&expired.query(), &[]).expect_err("a standby");
-    assert_eq!(
-        Failure::from(&error).text(),
-        "cannot contact the registry during recovery\nDETAIL: A standby of the registry leases no workers.\nHINT: \
-         Connect with target_session_attrs = read-write, and name all hosts of the registry."
-    );
+    let error = Failure::from(&error);
+    let recovery = "cannot contact the registry during recovery";
+    assert_eq!((&error.code[..], &error.message[..]), ("25006", recovery));
     standby.stop(Stop::Fast);
     [&primary, &standby].into_iter().for_each(|server| server.clock().forward(30 * MINUTE));
 
@@ -140,13 +138,9 @@ fn an_operator_can_vouch_that_a_failover_lost_nothing() {
                      WHERE datname = current_database()), 'snowflake_internal.snowflake_registry'::regclass::oid)
                  FROM pg_control_system()";
     let place: String = one(&mut next.connect(), place);
-    let moved = format!(
-        "cannot change workers: the registry may have lost commits in a failover or restore\nDETAIL: Its row was \
-         written in timeline 2 of {place}; this is timeline 3 of {place}. No server with the same time has contacted \
-         the registry since.\nHINT: Wait for the next contact of a server. If no commit was lost, call \
-         snowflake_registry_vouch."
-    );
-    assert_eq!(refused.text(), moved);
+    let moved =
+        format!("Its row was written in timeline 2 of {place}; this is timeline 3 of {place}. No server");
+    assert!(refused.detail.starts_with(&moved), "{refused}");
     run(&mut next.connect(), "SELECT snowflake_registry_vouch()");
     assert_eq!(Node::new("c").granted(&mut next.connect_as("node")).worker, 2);
     // A restart and a crash are no failover.
@@ -224,14 +218,8 @@ fn a_failover_is_detected_only_by_a_node_whose_clock_agrees() {
     let ahead = fence(&mut operator) - since - (30 + 60 + 3_600) * 1_000;
     assert!((0..60_000).contains(&ahead), "{ahead}");
     let free: String = one(&mut operator, "SELECT free_from::text FROM snowflake_fleet_capacity");
-    for line in [
-        "LOG:  snowflake_id: the registry may have lost commits in a failover or restore".to_owned(),
-        format!("DETAIL:  It leases no worker before {free}, and renews leases meanwhile."),
-        "HINT:  If no commit was lost since lost_after in snowflake_fleet_capacity, call snowflake_registry_vouch."
-            .to_owned(),
-    ] {
-        assert!(server.log().contains(&format!("{line}\n")), "{line}: {}", server.log());
-    }
+    let line = format!("DETAIL:  It leases no worker before {free}, and renews leases meanwhile.\n");
+    assert!(server.log().contains(&line), "{}", server.log());
     node.clock = "clock_timestamp() - interval '3 h'".into();
     assert_eq!(node.granted(&mut session), lease);
 }
@@ -305,10 +293,7 @@ fn a_registry_that_replaces_a_lost_one_leases_nothing_before_old_leases_have_end
     for table in ["snowflake_registry", "snowflake_registry_groups"] {
         run(&mut operator, &format!("DELETE FROM snowflake_internal.{table}"));
         let partial = fails(&mut operator, "55000", "SELECT snowflake_registry_create('node')");
-        let restore = "tables of the registry have rows already\nDETAIL: A registry was restored in part, or its row \
-                       was deleted.\nHINT: Restore all tables of the registry; or drop the extension, create it again, \
-                       and create a registry with replaces_lost => true.";
-        assert_eq!(partial.text(), restore);
+        assert_eq!(partial.message, "tables of the registry have rows already");
     }
 }
 
