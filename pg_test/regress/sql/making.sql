@@ -45,11 +45,6 @@ SELECT snowflake_nextval() = snowflake_lastval() AS of_one,
     (SELECT max(id) = snowflake_lastval() FROM snowflake_nextval_batch(3) AS id) AS of_batch,
     (SELECT count(*) FROM snowflake_nextval_batch(0)) AS of_none;
 
--- a session that has generated none
-\c
-SELECT snowflake_lastval();
-\echo :LAST_ERROR_SQLSTATE
-
 -- in a read-only transaction, and as a temporary table's default
 BEGIN READ ONLY;
 SELECT snowflake_nextval() > 0 AS made;

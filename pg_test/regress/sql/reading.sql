@@ -35,8 +35,8 @@ SELECT snowflake_decode(NULL) IS NULL AS decode, snowflake_timestamp(NULL) IS NU
     snowflake_server(NULL) IS NULL AS server, snowflake_datacenter(NULL) IS NULL AS datacenter;
 
 -- numbers that are not IDs
-SELECT count(*), error_of(call) FROM unnest('{decode,timestamp,datacenter,worker,sequence,server}'::text[]) AS name,
-    format('snowflake_%s(-1)', name) AS call GROUP BY 2;
+SELECT count(*), error_of(call) FROM unnest('{decode,timestamp,datacenter,worker,sequence,server,to_base62}'::text[]) AS name,
+    format('snowflake_%s(-1)', name) AS call GROUP BY 2 ORDER BY 1;
 
 -- the planner inlines decode: it computes each field once, and unused ones not at all
 CREATE TABLE t (id bigint);
@@ -89,7 +89,6 @@ SELECT count(*), bool_and(snowflake_from_base62(text) = id AND length(text) = 11
     array_agg(id ORDER BY id) = array_agg(id ORDER BY text) AS sorted
 FROM ids, snowflake_to_base62(id) AS text;
 SELECT pg_typeof(snowflake_to_base62(1)), pg_collation_for(snowflake_to_base62(1)), snowflake_from_base62(NULL);
-SELECT snowflake_to_base62(-1);
 SELECT snowflake_from_base62('AzL8n0Y58m7'::snowflake_base62);
 SELECT text, error_of(format('snowflake_from_base62(%L)', text)), error_of(format('%L::snowflake_base62', text)) AS domain
 FROM unnest('{AzL8n0Y58m8,a0000000000,0,"",000000000000,0000000000-,"0000000000 "}'::text[]) AS text;

@@ -272,11 +272,10 @@ fn a_read_only_disk_stops_ids_at_the_end_of_the_reservation_and_no_sooner() {
         one::<Option<String>>(&mut server.connect(), "SELECT write_error FROM snowflake_status"),
         None
     );
-    let lines = [
+    for line in [
         "snowflake_id: file \"snowflake_id/state\" is writable again\n",
         "snowflake_id: could not write file \"snowflake_id/state\": Read-only file system\n",
-    ];
-    for line in lines {
+    ] {
         server.wait_for_line(line, secs(30));
         assert_eq!(server.log().matches(line).count(), 1, "{}", server.log());
     }

@@ -22,6 +22,7 @@ fn a_number_of_ids_that_cannot_be_is_refused_and_costs_none() {
         assert_eq!(failure.message, "n must be between 1 and 4096");
         let room = format!("n is {n}. A range lies within one tick, which has room for 4096 IDs under");
         assert!(failure.detail.starts_with(&room), "{failure}");
+        assert_eq!(failure.hint.is_empty(), n < 1, "{failure}");
     }
     fails(&mut session, "42883", "SELECT snowflake_nextval_batch(1::bigint)");
     // STRICT: null in, null out.
@@ -44,15 +45,10 @@ fn no_error_has_a_text_of_rust() {
     let server = Server::builder().start_with_extension();
     let mut session = server.connect();
     let layouts = [
-        "",
         " ",
         "myspace",
-        "41/10/12",
         "41/10/12 5ms 2015-01-01",
         "41/10/12 1ms yesterday",
-        "41/10/12 1ms 2015-13-01",
-        "41/10/12 1ms 2015-02-30T00:00:00Z",
-        "41/10/12 1ms 2015-01-01T25:00:00Z",
         "41/10/12 1ms 2015-01-01T00:00:00",
         "41/10/12 1ms 99999-01-01T00:00:00Z",
         "41/10/12 1ms 2015-01-01T00:00:00+99:00",
@@ -62,7 +58,6 @@ fn no_error_has_a_text_of_rust() {
         "20/1/40 1ms 2015-01-01",
         "99999999999/1/1 1ms 2015-01-01",
         "-1/1/1 1ms 2015-01-01",
-        "41/+/12 1ms 2015-01-01",
         "41/s12/w 1ms 2015-01-01",
     ];
     let mut calls: Vec<String> =
@@ -84,10 +79,6 @@ fn no_error_has_a_text_of_rust() {
     assert!(of_ids.len() >= 18, "{of_ids:?}");
     calls.extend(of_ids);
     calls.push("snowflake_decode(9223372036854775807, '41/5/7 1ms 2015-01-01')".to_owned());
-    for n in [i32::MIN, -1, 0, 4_097, i32::MAX] {
-        calls.push(format!("snowflake_nextval_range({n})"));
-    }
-    calls.push("snowflake_nextval_batch(-1)".to_owned());
     for time in ["-infinity", "infinity", "0001-01-01 BC", "294276-12-31", "2023-12-31 23:59:59.999999+00"] {
         calls.push(format!("snowflake_min('{time}')"));
         calls.push(format!("snowflake_max('{time}')"));
@@ -100,18 +91,12 @@ fn no_error_has_a_text_of_rust() {
         calls.push(format!("snowflake_generator_sql(1, epoch => '{epoch}')"));
     }
     calls.push("snowflake_adopt('infinity')".to_owned());
-    calls.push("snowflake_lastval()".to_owned());
     for call in calls {
         let error = session.batch_execute(&format!("SELECT {call}")).expect_err(&call);
         let failure = Failure::from(&error);
-        assert!(["22023", "22008", "55000", "0A000"].contains(&failure.code.as_str()), "{call}: {failure}");
+        assert!(["22023", "22008"].contains(&failure.code.as_str()), "{call}: {failure}");
         assert_no_rust(&failure.text());
     }
-    // The words refer to what was asked for.
-    let failure = fails(&mut session, "22023", "SELECT snowflake_nextval_range(0)");
-    assert!(failure.message.contains("between 1 and") && failure.hint.is_empty(), "{failure}");
-    let failure = fails(&mut session, "22023", "SELECT snowflake_decode(-1, 'instagram')");
-    assert!(!failure.text().contains("never negative"), "{failure}");
     let failure = fails(&mut session, "22023", "SELECT snowflake_decode(1, '64/0/0 1ms 2015-01-01')");
     assert!(failure.detail.contains("has 64 bits"), "{failure}");
 }

@@ -170,20 +170,8 @@ fn a_number_of_backups_that_cannot_be_closes_the_generator() {
 fn a_layout_that_does_not_add_up_closes_the_generator_and_no_id_is_read() {
     let layout = "snowflake_id.layout";
     let mut server = Misconfigured::new();
-    for value in [
-        "41/10/13",
-        "41/10",
-        "41/10/12/1",
-        "0/10/12",
-        "-1/10/12",
-        "41/+/12",
-        "41/5+/12",
-        "41/10/x",
-        "twitter",
-        "64/0/0",
-        "4294967296/10/12",
-        "",
-    ] {
+    // properties::layouts has all that cannot be read.
+    for value in ["41/10/13", "41/10", "0/10/12", "41/10/x", "64/0/0", "4294967296/10/12", ""] {
         server.is_closed(&[(layout, value)], &[layout, &format!("\"{value}\"")], false);
     }
     // Each by itself would be valid.
@@ -207,14 +195,9 @@ fn an_epoch_that_cannot_be_read_closes_the_generator_and_no_id_is_read() {
     let mut server = Misconfigured::new();
     for (value, why) in [
         ("yesterday", "not a valid date and time"),
-        ("infinity", "not a valid date and time"),
-        ("2024-01-01", "no offset"),
         ("2024-01-01T00:00:00", "no offset"),
         ("2024-13-01T00:00:00Z", "not a valid date and time"),
-        ("2023-02-29T00:00:00Z", "not a valid date and time"),
-        ("2024-01-01T25:00:00Z", "not a valid date and time"),
         ("2024-01-01T00:00:00 Europe/Berlin", "not a valid date and time"),
-        ("01.01.2024 00:00:00Z", "not a valid date and time"),
         ("-000001-01-01T00:00:00Z", "before the year 1"),
         ("", "not a valid date and time"),
     ] {
@@ -268,8 +251,7 @@ fn without_preloading_the_extension_can_be_created_but_makes_no_ids() {
     // A later line has overridden the one with snowflake_id, and the error shows it to those who may see it.
     let server = Server::builder().setting("shared_preload_libraries", "plpgsql").start_with_extension();
     let mut session = server.connect();
-    let value = "It started with shared_preload_libraries = 'plpgsql'.";
-    all_fail(&mut session, "55000", &[value]);
+    all_fail(&mut session, "55000", &["It started with shared_preload_libraries = 'plpgsql'."]);
     run(&mut session, "CREATE ROLE clerk LOGIN");
     let failure = fails(&mut server.connect_as("clerk"), "55000", "SELECT snowflake_nextval()");
     assert!(!failure.text().contains("plpgsql"), "{failure}");
@@ -283,8 +265,7 @@ fn without_preloading_the_extension_can_be_created_but_makes_no_ids() {
         "snowflake_max(now())",
         "snowflake_between(1, '2026-01-01', '2026-01-02')",
     ] {
-        let failure = fails(&mut session, "55000", &format!("SELECT {call}"));
-        assert_tells(&failure, &["shared_preload_libraries = 'snowflake_id'"]);
+        assert_tells(&fails(&mut session, "55000", &format!("SELECT {call}")), &["must be loaded via"]);
     }
     fails(&mut session, "55000", "SELECT snowflake_rotate()");
     fails(&mut session, "55000", "SELECT snowflake_lastval()");
@@ -376,7 +357,6 @@ fn alter_system_refuses_a_value_that_can_never_be_used() {
         ("datacenter_id", "-1"),
         ("backup_workers", "16"),
         ("layout", "41/10/13"),
-        ("layout", "64/0/0"),
         ("tick", "2ms"),
         ("epoch", "2024-13-01T00:00:00Z"),
         ("epoch", "2024-01-01"),

@@ -518,9 +518,7 @@ fn transaction_prepared_before_the_start_leaves_no_horizon() {
     };
     let expect_error = |session: &mut Client| {
         let failure = fails(session, "55000", "SELECT snowflake_horizon()");
-        let message =
-            "cannot execute snowflake_horizon: a transaction was prepared before the server started";
-        assert_eq!(failure.message, message);
+        assert!(failure.message.ends_with(": a transaction was prepared before the server started"));
     };
     let mut session = server.connect();
     prepare(&mut session, "of this run");

@@ -10,6 +10,8 @@ fn the_last_id_is_forgotten_with_what_a_session_discards() {
     let mut session = server.connect();
     run(&mut session, "CREATE SEQUENCE s");
     let both = ["SELECT lastval()", "SELECT snowflake_lastval()"];
+    let none = fails(&mut session, "55000", both[1]);
+    assert!(none.detail.ends_with(" since it began, or since DISCARD ALL or DISCARD SEQUENCES."), "{none}");
     for discard in ["DISCARD ALL", "DISCARD SEQUENCES", "DO $$ BEGIN EXECUTE 'DISCARD SEQUENCES'; END $$"] {
         run(&mut session, "SELECT nextval('s'), snowflake_nextval()");
         run(&mut session, discard);

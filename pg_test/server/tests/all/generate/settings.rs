@@ -382,6 +382,7 @@ fn as_few_as_no_backup_workers_are_possible() {
     assert!(next(&mut session) > newest);
     // Home workers of three lanes leave the last of 1024 workers to no server.
     server.set("snowflake_id.backup_workers", "2");
+    server.set("snowflake_id.worker_id", "0");
     server.restart();
     let owners = "SELECT array_agg(snowflake_server(w << 12))::text FROM unnest('{341,1022,1023,1023}'::bigint[]) AS w";
     assert_eq!(one::<String>(&mut server.connect(), owners), "{0,340,NULL,NULL}");

@@ -502,14 +502,9 @@ fn causes_of_a_missing_lease_are_told_only_to_roles_that_see_all_settings() {
         let refusal = error(&mut server.connect_as(role));
         assert!(refusal.message.contains("the registry has assigned no worker"), "{refusal}");
         let without_cause = "The last contact with the registry brought no lease.";
-        assert_eq!(refusal.detail != without_cause, is_told, "{refusal}");
-        assert!(
-            !is_told
-                || refusal.detail.contains(" brought no lease: connection to server on socket \"/nowhere")
-        );
-        let hint = "Check the hosts, database, role and password in snowflake_id.registry, the role's rights and its \
-                    default_transaction_read_only, the registry's server, and the network between.";
-        assert_eq!(refusal.hint, hint);
+        let has_cause = refusal.detail.contains("connection to server on socket \"/nowhere");
+        assert_eq!([refusal.detail != without_cause, has_cause], [is_told; 2], "{refusal}");
+        assert!(refusal.hint.contains("Check the hosts"), "{refusal}");
     }
     // It counts its contacts in a file.
     let folder = server.data().join("snowflake_id");
