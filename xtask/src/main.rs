@@ -6,8 +6,10 @@ mod server;
 mod suites;
 
 use anyhow::{Context, Result, bail, ensure};
+use snowflake_server_tests::messages;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::Ordering;
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -18,6 +20,7 @@ usage: cargo xtask COMMAND
   server [NAME=VALUE...] -- COMMAND  runs a command beside a private server";
 
 fn main() -> Result<()> {
+    messages::ARE_COMPARED.store(false, Ordering::Relaxed);
     let args: Vec<String> = std::env::args().skip(1).collect();
     let Some((command, args)) = args.split_first() else { bail!(USAGE) };
     match (command.as_str(), args) {

@@ -28,6 +28,8 @@ use bench::{Bench, say};
 use clap::Parser;
 use measure::MEASUREMENTS;
 use run::Run;
+use snowflake_server_tests::messages;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// Measures the extension that is installed, and prints ratios.
@@ -48,6 +50,7 @@ struct Options {
 }
 
 fn main() {
+    messages::ARE_COMPARED.store(false, Ordering::Relaxed);
     let options = Options::parse();
     if options.page {
         blocks::write(&page::make(&Run::load_all()));

@@ -13,7 +13,7 @@
 //! * [`partman`]: several versions of the extension pg_partman;
 //! * [`patroni`]: clusters that Patroni manages, with an etcd of their own;
 //! * [`process`]: the state of a server's processes as Linux reports it;
-//! * `messages`: all that the extension reports is as `messages.txt` has it;
+//! * [`messages`]: all that the extension reports is as `messages.txt` has it;
 //! * `programs`: PostgreSQL's own programs, run on a server or on its files; any program that is fed;
 //! * [`refusals`]: what a call that is refused says;
 //! * [`registry`]: a stand-in for the fleet's registry;
@@ -34,7 +34,7 @@ pub mod faults;
 pub mod fleet;
 pub mod ids;
 mod install;
-mod messages;
+pub mod messages;
 pub mod partman;
 pub mod patroni;
 mod preload;
