@@ -28,8 +28,6 @@ use bench::{Bench, say};
 use clap::Parser;
 use measure::MEASUREMENTS;
 use run::Run;
-use snowflake_server_tests::messages;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// Measures the extension that is installed, and prints ratios.
@@ -50,7 +48,7 @@ struct Options {
 }
 
 fn main() {
-    messages::ARE_COMPARED.store(false, Ordering::Relaxed);
+    snowflake_server_tests::messages::leave_uncompared();
     let options = Options::parse();
     if options.page {
         blocks::write(&page::make(&Run::load_all()));

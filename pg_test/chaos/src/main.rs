@@ -26,9 +26,7 @@ mod world;
 
 use faults::{FAULTS, Kind};
 use random::Random;
-use snowflake_server_tests::messages;
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const USAGE: &str = "\
@@ -60,7 +58,7 @@ enum Mode {
 }
 
 fn main() -> ExitCode {
-    messages::ARE_COMPARED.store(false, Ordering::Relaxed);
+    snowflake_server_tests::messages::leave_uncompared();
     let options = match options(std::env::args().skip(1)) {
         Ok(Some(options)) => options,
         Ok(None) => return ExitCode::SUCCESS,

@@ -10,10 +10,10 @@
 //! * [`faults`]: base backups, `pg_rewind`, stray signals; `preload`: libraries between server and disk;
 //! * [`fleet`]: a registry, and servers that get their workers from it;
 //! * [`ids`]: split IDs into fields independently of the extension, find duplicates and their origins;
+//! * [`messages`]: all that the extension reports is as `messages.txt` has it;
 //! * [`partman`]: several versions of the extension pg_partman;
 //! * [`patroni`]: clusters that Patroni manages, with an etcd of their own;
 //! * [`process`]: the state of a server's processes as Linux reports it;
-//! * [`messages`]: all that the extension reports is as `messages.txt` has it;
 //! * `programs`: PostgreSQL's own programs, run on a server or on its files; any program that is fed;
 //! * [`refusals`]: what a call that is refused says;
 //! * [`registry`]: a stand-in for the fleet's registry;

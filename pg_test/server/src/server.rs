@@ -468,10 +468,13 @@ impl Server {
 
     /// Everything that the server has logged since it was created. A message's DETAIL and HINT begin their lines.
     pub fn log(&self) -> String {
-        let bytes = std::fs::read(self.log_file()).unwrap_or_default();
         let start = |line: &str| [" DETAIL:  ", " HINT:  "].iter().find_map(|part| line.find(part));
-        let lines = String::from_utf8_lossy(&bytes);
+        let lines = self.log_as_written();
         lines.split_inclusive('\n').map(|line| start(line).map_or(line, |at| &line[at + 1..])).collect()
+    }
+
+    fn log_as_written(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(self.log_file()).unwrap_or_default()).into_owned()
     }
 
     /// For who reads the output of a test that failed.
@@ -652,7 +655,7 @@ impl Drop for Server {
             let _ = kill(as_pid(child.id()), Signal::SIGQUIT);
             let _ = child.wait();
         }
-        let log = self.log();
+        let log = self.log_as_written();
         if std::thread::panicking() {
             self.show_end_of_log();
         }

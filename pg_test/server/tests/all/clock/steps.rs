@@ -434,6 +434,7 @@ fn a_jump_forward_is_logged_and_counted_although_nothing_waits_for_it() {
         let status = status_of(&server);
         assert_eq!((status.forward_jumps, status.rotations), (jumps, 0), "{status:?}");
     }
+    // The first is of `server`.
     assert_eq!(server.log().matches("system clock moved forward by").count(), 3, "{}", server.log());
 }
 

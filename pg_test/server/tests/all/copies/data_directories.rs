@@ -22,7 +22,6 @@ use std::time::Instant;
 const TAKEN: &str = "another server on this host generates IDs with this worker";
 const COPY: &str = "this data directory is a copy";
 const LINK: &str = "the folder \"snowflake_id\" is a symbolic link";
-const OWN: &str = "this server's workers are still locked on this host";
 
 /// The first ID that the server generates, ticks as far ahead of the clock as they may run, each by its first and last ID,
 /// and single IDs.
@@ -488,7 +487,7 @@ fn a_start_waits_for_the_last_process_of_its_own_directory_and_opens() {
         .expect("the log's collector");
     let last = Last::of(&mut server, collector);
     server.start();
-    closed(&server, OWN);
+    closed(&server, "this server's workers are still locked on this host");
     last.ends();
     all.add("after", ids(&server));
     all.assert_unique();

@@ -695,6 +695,16 @@ fn libpq_is_found_where_only_the_servers_own_modules_find_it() {
     assert!(!server.log().contains(AWAY), "{}", server.log());
 }
 
+#[test]
+fn a_password_that_is_refused_is_in_no_log() {
+    let registry = Server::builder().start_registry();
+    registry.require_password();
+    let string = format!("{} password=herring", registry.registry_string());
+    let server = Server::builder().member_of(&string).start();
+    server.wait_for_line("password authentication failed for user \"node\"", secs(20));
+    assert!(!server.log().contains("herring") && !registry.log().contains("herring"));
+}
+
 /// Name servers that do not answer when they are asked for `registry.test`, and of which one is dead, which costs time,
 /// when they are asked for `slow.test`.
 const SLOW_NAMES: &str = r#"
